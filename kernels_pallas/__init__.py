@@ -1,0 +1,1 @@
+"""Quantized maths: formats, references and kernels. No I/O and no policy."""

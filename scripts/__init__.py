@@ -1,0 +1,1 @@
+"""Thin absl programs; each is also a console command (`moejax-NAME`)."""
