@@ -1,0 +1,1 @@
+"""Sessions and steps: the engine sees token ids, never text."""

@@ -1,0 +1,97 @@
+"""The flags that programs share, and the records made of them. Only programs import this module."""
+
+import secrets
+
+from absl import flags
+
+from host_tier.errors import InputError
+from moejax.engine.sampling import SamplingParams
+from moejax.run_config import RunConfig
+
+CACHE_TYPES = ("auto", "f32", "bf16", "f16", "q8_0")
+
+
+def define_model_flag() -> None:
+    """`--model` alone, for programs that only read a file."""
+    flags.DEFINE_string("model", None, "GGUF file; any shard of a split file opens all")
+
+
+def require_model() -> str:
+    """The value of `--model`; InputError without one."""
+    if not flags.FLAGS.model:
+        raise InputError("--model is needed: the path of a GGUF file")
+    return flags.FLAGS.model
+
+
+def define_run_flags() -> None:
+    """Flags of every program that runs a model."""
+    define_model_flag()
+    defaults = RunConfig(model="")
+    flags.DEFINE_integer("ctx_size", defaults.ctx_size, "context of a session, tokens; 0: the model's own")
+    flags.DEFINE_integer("ubatch_size", defaults.ubatch_size, "most prompt tokens in one prefill call")
+    flags.DEFINE_enum("cache_type_k", defaults.cache_type_k, CACHE_TYPES, "key cache; auto: f32 on CPU, else bf16")
+    flags.DEFINE_enum("cache_type_v", defaults.cache_type_v, CACHE_TYPES, "value cache")
+    flags.DEFINE_string("routing_policy", defaults.routing_policy, "which experts a token uses (moejax/routing)")
+    flags.DEFINE_integer(
+        "dense_float_mib", None, "most MiB of dense weights dequantized at load; default: by free memory (CPU)"
+    )
+    flags.DEFINE_integer("repeat_last_n", defaults.penalty_window, "recent tokens that penalties look at")
+    flags.DEFINE_string("compilation_cache", "default", "folder of compiled programs; 'none' for no cache")
+
+
+def run_config() -> RunConfig:
+    """RunConfig of the parsed flags."""
+    values = flags.FLAGS
+    return RunConfig(
+        model=require_model(),
+        ctx_size=values.ctx_size,
+        ubatch_size=values.ubatch_size,
+        cache_type_k=values.cache_type_k,
+        cache_type_v=values.cache_type_v,
+        routing_policy=values.routing_policy,
+        dense_float_mib=values.dense_float_mib,
+        penalty_window=values.repeat_last_n,
+    )
+
+
+def define_sampling_flags() -> None:
+    """Flags of programs that sample."""
+    defaults = SamplingParams()
+    flags.DEFINE_float("temperature", defaults.temperature, "0 takes the most likely token")
+    flags.DEFINE_integer("top_k", defaults.top_k, "keep the k most likely tokens; 0: all")
+    flags.DEFINE_float("top_p", defaults.top_p, "keep the most likely tokens whose probabilities sum to this")
+    flags.DEFINE_float("min_p", defaults.min_p, "drop tokens less likely than this share of the most likely one")
+    flags.DEFINE_float("repeat_penalty", defaults.repeat_penalty, "penalty on repeated tokens; 1: none")
+    flags.DEFINE_float("presence_penalty", defaults.presence_penalty, "subtracted from logits of recent tokens")
+    flags.DEFINE_float("frequency_penalty", defaults.frequency_penalty, "the same, once per appearance")
+    flags.DEFINE_multi_string("logit_bias", [], "ID+VALUE or ID-VALUE, added to a token's logit; may be repeated")
+    flags.DEFINE_integer("seed", -1, "random seed; -1: a random one, which the result names")
+
+
+def _parse_bias(text: str) -> tuple[int, float]:
+    for sign in "+-":
+        head, found, value = text.partition(sign)
+        if found and head.strip().isdigit():
+            try:
+                return int(head), float(sign + value)
+            except ValueError:
+                break
+    raise InputError(f"--logit_bias={text!r} is not of the form ID+VALUE or ID-VALUE, for example 15043-1.5")
+
+
+def sampling_params(extra_bias: tuple[tuple[int, float], ...] = ()) -> SamplingParams:
+    """SamplingParams of the parsed flags, with further biases."""
+    values = flags.FLAGS
+    return SamplingParams(
+        temperature=values.temperature,
+        top_k=values.top_k,
+        top_p=values.top_p,
+        min_p=values.min_p,
+        repeat_penalty=values.repeat_penalty,
+        presence_penalty=values.presence_penalty,
+        frequency_penalty=values.frequency_penalty,
+        logit_bias=tuple(map(_parse_bias, values.logit_bias)) + extra_bias,
+        seed=secrets.randbits(32) if values.seed == -1 else values.seed,
+    )
+
+

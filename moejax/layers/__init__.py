@@ -1,0 +1,1 @@
+"""The parts of a layer, as functions of activations, weights and cache."""

@@ -1,0 +1,31 @@
+"""The weights of one layer by their GGUF names."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+
+from kernels_pallas.weight import LayerWeight, StackedWeight
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerWeights:
+    """A view of stacked weights at one layer.
+
+    Attributes:
+      stacked: weights by name without the `blk.N.` prefix.
+      index: int32 scalar, the layer within the stacks.
+    """
+
+    stacked: Mapping[str, StackedWeight]
+    index: jax.Array
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.stacked
+
+    def __getitem__(self, name: str) -> LayerWeight:
+        return self.stacked[name].at(self.index)
+
+    def vector(self, name: str) -> jax.Array:
+        """A small float weight (norm, bias), whole, float32."""
+        return self[name].float32()

@@ -1,0 +1,1 @@
+"""From a GGUF index to a described model and to device weights."""

@@ -1,0 +1,57 @@
+"""Which layers share a program: runs of equal layers, or of equal groups of layers.
+
+A hybrid model repeats groups (three delta net layers, one attention layer); a mixed quantization changes types
+from layer to layer. A stack is a group of `period` layers that repeats; its weights are stacked over repeats.
+"""
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+
+_MAX_PERIOD = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerStack:
+    """A group of layers that repeats.
+
+    Attributes:
+      first: index of its first layer in the model.
+      period: layers in a group.
+      repeats: how often the group follows itself.
+    """
+
+    first: int
+    period: int
+    repeats: int
+
+    @property
+    def num_layers(self) -> int:
+        """Layers in all."""
+        return self.period * self.repeats
+
+    def layer(self, place: int, repeat: int) -> int:
+        """Index in the model of the layer at `place` of the group's `repeat`-th appearance."""
+        return self.first + repeat * self.period + place
+
+
+def plan_stacks(signatures: Sequence[Hashable]) -> tuple[LayerStack, ...]:
+    """Covers the layers with as few and as regular stacks as a greedy walk finds.
+
+    Args:
+      signatures: one per layer; equal signatures mean equal programs and equal storage.
+    """
+    stacks: list[LayerStack] = []
+    at = 0
+    while at < len(signatures):
+        best = LayerStack(first=at, period=1, repeats=1)
+        for period in range(1, _MAX_PERIOD + 1):
+            group = tuple(signatures[at : at + period])
+            repeats = 1
+            while tuple(signatures[at + repeats * period : at + (repeats + 1) * period]) == group:
+                repeats += 1
+            candidate = LayerStack(first=at, period=period, repeats=repeats)
+            if len(group) == period and repeats > 1 and candidate.num_layers > best.num_layers:
+                best = candidate
+        stacks.append(best)
+        at += best.num_layers
+    return tuple(stacks)

@@ -1,0 +1,169 @@
+"""What will run, decided before anything is loaded: types, bytes, programs, versions."""
+
+import dataclasses
+import platform
+from typing import Any
+
+import jax
+import jaxlib
+
+import moejax
+from host_tier.errors import InputError
+from host_tier.gguf_index import GGUFIndex
+from host_tier.memory import available_host_bytes
+from kernels_pallas.gated_delta_net import PREFILL_BLOCK
+from moejax.loading.describe import ModelDescription
+from moejax.loading.holding import Holding, plan_holding
+from moejax.loading.stacks import LayerStack, plan_stacks
+from moejax.model import Model
+from moejax.routing import ROUTING_POLICIES
+from moejax.run_config import RunConfig
+
+_MIB = 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The effective plan of a run.
+
+    Attributes:
+      config: what was asked for.
+      description: the model.
+      model: its computation.
+      holding: how weights are held.
+      stacks: how layers are stacked.
+      context: positions of a session.
+      chunk: most prompt tokens of a prefill call, a multiple of the block.
+      ubatch_size: prompt tokens that are given to a prefill call.
+      type_k: type of the key cache.
+      type_v: type of the value cache.
+      slots: sessions side by side.
+      state_bytes: bytes of the session state.
+    """
+
+    config: RunConfig
+    description: ModelDescription
+    model: Model
+    holding: Holding
+    stacks: tuple[LayerStack, ...]
+    context: int
+    chunk: int
+    ubatch_size: int
+    type_k: str
+    type_v: str
+    slots: int
+    state_bytes: int
+
+    def record(self) -> dict[str, Any]:
+        """The plan as a JSON object: what a reader of a result needs to know of the run."""
+        device = jax.devices()[0]
+        config = self.description.config
+        return {
+            "model": {
+                "path": self.config.model,
+                "name": config.name,
+                "architecture": config.arch,
+                "layers": len(config.layers),
+                "mtp_layers": config.num_mtp_layers,
+                "experts": config.moe.num_experts if config.moe else 0,
+                "experts_used": config.moe.num_used if config.moe else 0,
+            },
+            "device": {"platform": device.platform, "kind": device.device_kind, "count": 1},
+            "context": self.context,
+            "ubatch_size": self.ubatch_size,
+            "slots": self.slots,
+            "cache_type_k": self.type_k,
+            "cache_type_v": self.type_v,
+            "routing_policy": self.config.routing_policy,
+            "cache_policy": "none",
+            "expert_placement": "device" if config.moe else "no experts",
+            "spec_type": "none",
+            "kernels": "reference",
+            "bytes": {
+                "weights_float32": self.holding.float_bytes,
+                "weights_quantized": self.holding.quantized_bytes,
+                "state": self.state_bytes,
+            },
+            "versions": {
+                "moejax": moejax.__version__,
+                "jax": jax.__version__,
+                "jaxlib": jaxlib.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+
+def _cache_type(asked: str) -> str:
+    if asked != "auto":
+        return asked
+    return "f32" if jax.default_backend() == "cpu" else "bf16"
+
+
+def _state_bytes(model: Model, *, slots: int, context: int, type_k: str, type_v: str) -> int:
+    shapes = jax.eval_shape(
+        lambda: model.init_caches(slots=slots, context=context, type_k=type_k, type_v=type_v)
+    )
+    caches = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    return caches + slots * (context + 2) * 4
+
+
+def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription) -> Plan:
+    """Decides how the model runs; InputError for what cannot work, naming the flag and the number that would."""
+    model_config = description.config
+    if config.ctx_size < 0:
+        raise InputError(f"--ctx_size is {config.ctx_size}; it must be positive, or 0 for the model's own")
+    if config.ubatch_size < 1:
+        raise InputError(f"--ubatch_size is {config.ubatch_size}; it must be at least 1")
+    if not 1 <= config.penalty_window <= 2**16:
+        raise InputError(f"--repeat_last_n is {config.penalty_window}; it must be between 1 and 65536")
+    context = config.ctx_size or model_config.context_length
+    ubatch_size = min(config.ubatch_size, context)
+    type_k, type_v = _cache_type(config.cache_type_k), _cache_type(config.cache_type_v)
+    head_dim = model_config.attention.head_dim
+    if "q8_0" in (type_k, type_v) and head_dim % 32:
+        raise InputError(f"a q8_0 cache needs head sizes in multiples of 32, the model has {head_dim}: use bf16")
+
+    on_cpu = jax.default_backend() == "cpu"
+    available = available_host_bytes()
+    if config.dense_float_mib is not None:
+        if config.dense_float_mib < 0:
+            raise InputError(f"--dense_float_mib is {config.dense_float_mib}; it must be 0 or more")
+        budget = config.dense_float_mib * _MIB
+    else:
+        budget = max(available // 2 - description.trunk_bytes, 0) if on_cpu else 0
+    holding = plan_holding(description, budget)
+    signatures = [
+        (kind, tuple(sorted((name, holding.types[tensor.name]) for name, tensor in layer.items())))
+        for kind, layer in zip(model_config.layers, description.layers, strict=True)
+    ]
+    stacks = plan_stacks(signatures)
+    model = Model(
+        architecture=description.architecture,
+        config=model_config,
+        stacks=stacks,
+        routing=ROUTING_POLICIES.get(config.routing_policy)(),
+    )
+    sizes = {"slots": 1, "type_k": type_k, "type_v": type_v}
+    state_bytes = _state_bytes(model, context=context, **sizes)
+    weights_bytes = holding.float_bytes + holding.quantized_bytes
+    if on_cpu and weights_bytes + state_bytes > available:
+        small = _state_bytes(model, context=min(context, 512), **sizes)
+        advice = "a smaller --ctx_size" if weights_bytes + small <= available else "a smaller model or more memory"
+        raise InputError(
+            f"{index.shards[0]} needs {weights_bytes // _MIB} MiB for weights and {state_bytes // _MIB} MiB for a "
+            f"context of {context}, {available // _MIB} MiB are free; use {advice}"
+        )
+    return Plan(
+        config=config,
+        description=description,
+        model=model,
+        holding=holding,
+        stacks=stacks,
+        context=context,
+        chunk=-(-ubatch_size // PREFILL_BLOCK) * PREFILL_BLOCK,
+        ubatch_size=ubatch_size,
+        type_k=type_k,
+        type_v=type_v,
+        slots=1,
+        state_bytes=state_bytes,
+    )
