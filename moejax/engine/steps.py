@@ -10,7 +10,7 @@ from moejax.engine.sampling import Sampler, sample
 from moejax.engine.state import SessionState
 from moejax.engine.trace_counter import CountedJit
 from moejax.layers.rows import Rows
-from moejax.model import Model, ModelWeights
+from moejax.model import ROLLBACK_WINDOW, Model, ModelWeights
 
 
 def pack(tokens: jax.Array, logprobs: jax.Array) -> jax.Array:
@@ -89,7 +89,8 @@ class Steps:
                 slots=jnp.broadcast_to(slot, lane.shape),
                 positions=start + offset + lane,
                 mask=offset + lane < num_tokens,
-                keep_history=i == num_blocks - 1,
+                # Going back from the chunk's end may reach into the block before the last.
+                keep_history=num_tokens - (offset + PREFILL_BLOCK) < ROLLBACK_WINDOW,
                 wide=True,
             )
             block_tokens = jax.lax.dynamic_slice_in_dim(tokens, offset, PREFILL_BLOCK)
