@@ -64,6 +64,9 @@ def _prompt_ids(loaded: LoadedModel) -> list[int]:
         raise InputError(f"--chat_template_kwargs is not JSON: {error}") from error
     if not isinstance(extra, dict):
         raise InputError("--chat_template_kwargs must be a JSON object")
+    for name in ("messages", "tools", "documents", "add_generation_prompt"):
+        if name in extra:
+            raise InputError(f"--chat_template_kwargs must not contain {name!r}: the program sets it")
     text = loaded.chat_template.render(messages, add_generation_prompt=True, **extra)
     return tokenizer.encode(text, add_special=False, parse_special=True)
 
