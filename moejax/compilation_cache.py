@@ -23,7 +23,9 @@ def enable_compilation_cache(folder: str) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--compilation_cache: cannot use {path}: {error.strerror}; 'none' does without") from error
+        raise InputError(
+            f"--compilation_cache: cannot use {path}: {error.strerror}; 'none' does without"
+        ) from error
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -29,11 +29,15 @@ def define_run_flags() -> None:
     defaults = RunConfig(model="")
     flags.DEFINE_integer("ctx_size", defaults.ctx_size, "context of a session, tokens; 0: the model's own")
     flags.DEFINE_integer("ubatch_size", defaults.ubatch_size, "most prompt tokens in one prefill call")
-    flags.DEFINE_enum("cache_type_k", defaults.cache_type_k, CACHE_TYPES, "key cache; auto: f32 on CPU, else bf16")
+    flags.DEFINE_enum(
+        "cache_type_k", defaults.cache_type_k, CACHE_TYPES, "key cache; auto: f32 on CPU, else bf16"
+    )
     flags.DEFINE_enum("cache_type_v", defaults.cache_type_v, CACHE_TYPES, "value cache")
-    flags.DEFINE_string("routing_policy", defaults.routing_policy, "which experts a token uses (moejax/routing)")
+    flags.DEFINE_string(
+        "routing_policy", defaults.routing_policy, "which experts a token uses (moejax/routing)"
+    )
     flags.DEFINE_integer(
-        "dense_float_mib", None, "most MiB of dense weights dequantized at load; default: by free memory (CPU)"
+        "unpack_mib", None, "most MiB of dense weights unpacked at load (CPU); default: by free memory"
     )
     flags.DEFINE_integer("repeat_last_n", defaults.penalty_window, "recent tokens that penalties look at")
     flags.DEFINE_string("compilation_cache", "default", "folder of compiled programs; 'none' for no cache")
@@ -49,7 +53,7 @@ def run_config() -> RunConfig:
         cache_type_k=values.cache_type_k,
         cache_type_v=values.cache_type_v,
         routing_policy=values.routing_policy,
-        dense_float_mib=values.dense_float_mib,
+        unpack_mib=values.unpack_mib,
         penalty_window=values.repeat_last_n,
     )
 
@@ -60,11 +64,17 @@ def define_sampling_flags() -> None:
     flags.DEFINE_float("temperature", defaults.temperature, "0 takes the most likely token")
     flags.DEFINE_integer("top_k", defaults.top_k, "keep the k most likely tokens; 0: all")
     flags.DEFINE_float("top_p", defaults.top_p, "keep the most likely tokens whose probabilities sum to this")
-    flags.DEFINE_float("min_p", defaults.min_p, "drop tokens less likely than this share of the most likely one")
+    flags.DEFINE_float(
+        "min_p", defaults.min_p, "drop tokens less likely than this share of the most likely one"
+    )
     flags.DEFINE_float("repeat_penalty", defaults.repeat_penalty, "penalty on repeated tokens; 1: none")
-    flags.DEFINE_float("presence_penalty", defaults.presence_penalty, "subtracted from logits of recent tokens")
+    flags.DEFINE_float(
+        "presence_penalty", defaults.presence_penalty, "subtracted from logits of recent tokens"
+    )
     flags.DEFINE_float("frequency_penalty", defaults.frequency_penalty, "the same, once per appearance")
-    flags.DEFINE_multi_string("logit_bias", [], "ID+VALUE or ID-VALUE, added to a token's logit; may be repeated")
+    flags.DEFINE_multi_string(
+        "logit_bias", [], "ID+VALUE or ID-VALUE, added to a token's logit; may be repeated"
+    )
     flags.DEFINE_integer("seed", -1, "random seed; -1: a random one, which the result names")
 
 
@@ -93,5 +103,3 @@ def sampling_params(extra_bias: tuple[tuple[int, float], ...] = ()) -> SamplingP
         logit_bias=tuple(map(_parse_bias, values.logit_bias)) + extra_bias,
         seed=secrets.randbits(32) if values.seed == -1 else values.seed,
     )
-
-

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from kernels_pallas.attention import KV_BLOCK, KVPlane
 from kernels_pallas.dense_matmul import dense_matmul
 from kernels_pallas.gated_delta_net import RecurrentPlane
-from kernels_pallas.weight import StackedWeight
+from kernels_pallas.weight import MatrixStack
 from moejax.config import Mixer, ModelConfig
 from moejax.layers.attention import AttentionCache
 from moejax.layers.delta_net import DeltaNetCache
@@ -36,8 +36,8 @@ class ModelWeights:
       stacks: for each LayerStack, for each place in its group, weights by name, stacked over repeats.
     """
 
-    globals: dict[str, StackedWeight]
-    stacks: tuple[tuple[dict[str, StackedWeight], ...], ...]
+    globals: dict[str, MatrixStack]
+    stacks: tuple[tuple[dict[str, MatrixStack], ...], ...]
 
 
 Caches = tuple[tuple[Any, ...], ...]
@@ -94,7 +94,9 @@ class Model:
             return AttentionCache(k=plane(type_k), v=plane(type_v))
 
         return tuple(
-            tuple(place(self.config.layers[stack.first + i].mixer, stack.repeats) for i in range(stack.period))
+            tuple(
+                place(self.config.layers[stack.first + i].mixer, stack.repeats) for i in range(stack.period)
+            )
             for stack in self.stacks
         )
 
@@ -124,7 +126,7 @@ class Model:
     def _run_stack(
         self,
         stack: LayerStack,
-        stacked: tuple[dict[str, StackedWeight], ...],
+        stacked: tuple[dict[str, MatrixStack], ...],
         caches: tuple[Any, ...],
         h: jax.Array,
         rows: Rows,
@@ -142,7 +144,9 @@ class Model:
                     routing=self.routing,
                     globals=shared,
                 )
-                h, cache = self.architecture.apply_layer(h, LayerWeights(layer_weights, repeat), cache, context)
+                h, cache = self.architecture.apply_layer(
+                    h, LayerWeights(layer_weights, repeat), cache, context
+                )
                 after.append(cache)
             return h, tuple(after)
 

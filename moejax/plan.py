@@ -1,19 +1,19 @@
 """What will run, decided before anything is loaded: types, bytes, programs, versions."""
 
 import dataclasses
+import importlib.metadata
 import platform
 from typing import Any
 
 import jax
-import jaxlib
 
 import moejax
 from host_tier.errors import InputError
 from host_tier.gguf_index import GGUFIndex
 from host_tier.memory import available_host_bytes
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
-from moejax.loading.describe import ModelDescription
-from moejax.loading.holding import Holding, plan_holding
+from moejax.loading.describe import BoundTensor, ModelDescription
+from moejax.loading.holding import Held, Holding, plan_holding
 from moejax.loading.stacks import LayerStack, plan_stacks
 from moejax.model import Model
 from moejax.routing import ROUTING_POLICIES
@@ -80,17 +80,23 @@ class Plan:
             "spec_type": "none",
             "kernels": "reference",
             "bytes": {
-                "weights_float32": self.holding.float_bytes,
-                "weights_quantized": self.holding.quantized_bytes,
+                **{f"weights_{held.value}": size for held, size in self.holding.num_bytes.items()},
+                "weights": self.holding.total_bytes,
                 "state": self.state_bytes,
             },
             "versions": {
                 "moejax": moejax.__version__,
                 "jax": jax.__version__,
-                "jaxlib": jaxlib.__version__,
+                "jaxlib": importlib.metadata.version("jaxlib"),
                 "python": platform.python_version(),
             },
         }
+
+
+def _storage(name: str, tensor: BoundTensor, holding: Holding) -> tuple[str, str, str]:
+    """What must be equal for two layers' weights to share a stack."""
+    held = holding.forms[tensor.name]
+    return name, held.value, "" if held is Held.FLOAT32 else tensor.quant_type.name
 
 
 def _cache_type(asked: str) -> str:
@@ -121,19 +127,21 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
     type_k, type_v = _cache_type(config.cache_type_k), _cache_type(config.cache_type_v)
     head_dim = model_config.attention.head_dim
     if "q8_0" in (type_k, type_v) and head_dim % 32:
-        raise InputError(f"a q8_0 cache needs head sizes in multiples of 32, the model has {head_dim}: use bf16")
+        raise InputError(
+            f"a q8_0 cache needs head sizes in multiples of 32, the model has {head_dim}: use bf16"
+        )
 
     on_cpu = jax.default_backend() == "cpu"
     available = available_host_bytes()
-    if config.dense_float_mib is not None:
-        if config.dense_float_mib < 0:
-            raise InputError(f"--dense_float_mib is {config.dense_float_mib}; it must be 0 or more")
-        budget = config.dense_float_mib * _MIB
+    if config.unpack_mib is not None:
+        if config.unpack_mib < 0:
+            raise InputError(f"--unpack_mib is {config.unpack_mib}; it must be 0 or more")
+        budget = config.unpack_mib * _MIB
     else:
         budget = max(available // 2 - description.trunk_bytes, 0) if on_cpu else 0
     holding = plan_holding(description, budget)
     signatures = [
-        (kind, tuple(sorted((name, holding.types[tensor.name]) for name, tensor in layer.items())))
+        (kind, tuple(sorted(_storage(name, tensor, holding) for name, tensor in layer.items())))
         for kind, layer in zip(model_config.layers, description.layers, strict=True)
     ]
     stacks = plan_stacks(signatures)
@@ -145,10 +153,12 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
     )
     sizes = {"slots": 1, "type_k": type_k, "type_v": type_v}
     state_bytes = _state_bytes(model, context=context, **sizes)
-    weights_bytes = holding.float_bytes + holding.quantized_bytes
+    weights_bytes = holding.total_bytes
     if on_cpu and weights_bytes + state_bytes > available:
         small = _state_bytes(model, context=min(context, 512), **sizes)
-        advice = "a smaller --ctx_size" if weights_bytes + small <= available else "a smaller model or more memory"
+        advice = (
+            "a smaller --ctx_size" if weights_bytes + small <= available else "a smaller model or more memory"
+        )
         raise InputError(
             f"{index.shards[0]} needs {weights_bytes // _MIB} MiB for weights and {state_bytes // _MIB} MiB for a "
             f"context of {context}, {available // _MIB} MiB are free; use {advice}"

@@ -23,7 +23,9 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _help_requested(argv: list[str]) -> bool:
-    return any(argument.lstrip("-") in ("help", "helpshort", "h") for argument in argv[1:] if argument[:1] == "-")
+    return any(
+        argument.lstrip("-") in ("help", "helpshort", "h") for argument in argv[1:] if argument[:1] == "-"
+    )
 
 
 def _print_help(main: Callable[[list[str]], None]) -> None:

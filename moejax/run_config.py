@@ -14,7 +14,7 @@ class RunConfig:
       cache_type_k: f32, bf16, f16, q8_0; `auto` is f32 on a CPU and bf16 on a GPU.
       cache_type_v: likewise.
       routing_policy: a name from the registry.
-      dense_float_mib: most MiB for dense weights dequantized at load, None to decide by free memory.
+      unpack_mib: most MiB for dense weights unpacked at load (CPU), None to decide by free memory.
       penalty_window: how many recent tokens penalties look at.
     """
 
@@ -24,5 +24,5 @@ class RunConfig:
     cache_type_k: str = "auto"
     cache_type_v: str = "auto"
     routing_policy: str = "topk"
-    dense_float_mib: int | None = None
+    unpack_mib: int | None = None
     penalty_window: int = 64

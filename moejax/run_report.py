@@ -8,10 +8,9 @@ def describe_run(plan: Plan) -> str:
     """One line: model, device, placement, policies, versions."""
     record = plan.record()
     model, device, size = record["model"], record["device"], record["bytes"]
-    weights = (size["weights_float32"] + size["weights_quantized"]) / 2**20
     return (
         f"{model['name']} ({model['architecture']}, {model['layers']} layers) on {device['platform']} "
-        f"({device['kind']}): weights {weights:.0f} MiB, state {size['state'] / 2**20:.0f} MiB, "
+        f"({device['kind']}): weights {size['weights'] / 2**20:.0f} MiB, state {size['state'] / 2**20:.0f} MiB, "
         f"context {record['context']}, KV {record['cache_type_k']}/{record['cache_type_v']}, "
         f"routing {record['routing_policy']}, kernels {record['kernels']}, "
         f"moejax {record['versions']['moejax']}, jax {record['versions']['jax']}"

@@ -100,7 +100,9 @@ def generate_text(
             on_text(shown)
         return found
 
-    tokens = engine.generate(prompt, params, num_tokens=num_tokens, timings=result.timings, progress=on_prompt)
+    tokens = engine.generate(
+        prompt, params, num_tokens=num_tokens, timings=result.timings, progress=on_prompt
+    )
     try:
         for token in tokens:
             result.tokens.append(token.id)

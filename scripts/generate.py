@@ -1,8 +1,8 @@
 """Generates text, or token ids, from a GGUF model.
 
-  moejax-generate --model=FILE.gguf --prompt="Once upon a time" --num_tokens=64
-  moejax-generate --model=FILE.gguf --chat --prompt="What is a mixture of experts?"
-  moejax-generate --model=FILE.gguf --prompt_tokens=1,2,3 --temperature=0 --output=json --dump_logits=logits.npz
+moejax-generate --model=FILE.gguf --prompt="Once upon a time" --num_tokens=64
+moejax-generate --model=FILE.gguf --chat --prompt="What is a mixture of experts?"
+moejax-generate --model=FILE.gguf --prompt_tokens=1,2,3 --temperature=0 --output=json --dump_logits=logits.npz
 """
 
 import os
@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
             on_prompt=advance if shows_progress else None,
         )
     if as_text:
-        print(result.text and "" or " ".join(map(str, result.tokens)))
+        print((result.text and "") or " ".join(map(str, result.tokens)))
         print(speed_line(result), file=sys.stderr)
     else:
         print(json.dumps(_record(loaded, result, params.seed)))

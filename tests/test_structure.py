@@ -43,7 +43,9 @@ def test_imports_go_one_way_and_files_are_small(path):
 
 def test_flags_are_defined_by_programs_only():
     """Library code takes records; importing it must not add flags to a program of someone else."""
-    users = [p for p in FILES if p.parts[-2] != "scripts" and "absl" in {n.split(".")[0] for n in _imports(p)}]
+    users = [
+        p for p in FILES if p.parts[-2] != "scripts" and "absl" in {n.split(".")[0] for n in _imports(p)}
+    ]
     assert {str(path.relative_to(ROOT)) for path in users} <= {"moejax/flags.py", "moejax/program.py"}
 
 

@@ -82,7 +82,9 @@ class KVPlane:
             block = jnp.swapaxes(rows, 0, 1)[None, None]
             at = (layer, slot, zero, start, zero)
             old = jax.lax.dynamic_slice(plane, at, block.shape)
-            return jax.lax.dynamic_update_slice(plane, jnp.where(mask[None, None, None, :, None], block, old), at)
+            return jax.lax.dynamic_update_slice(
+                plane, jnp.where(mask[None, None, None, :, None], block, old), at
+            )
 
         return self._map(put, values)
 

@@ -126,13 +126,14 @@ def delta_net_prefill(
       Output float32 `[PREFILL_BLOCK, v_heads, head_dim]` and the new states.
     """
     valid = jnp.arange(PREFILL_BLOCK, dtype=jnp.int32) < num_tokens
-    k, v, log_decay, beta = (
-        jnp.where(valid.reshape(-1, *(1,) * (x.ndim - 1)), x, 0.0) for x in (k, v, log_decay, beta)
+
+    def heads_first(x: jax.Array) -> jax.Array:
+        return jnp.swapaxes(jnp.where(valid.reshape(-1, *(1,) * (x.ndim - 1)), x, 0.0), 0, 1)
+
+    state, keys = plane.read(layer, slot, start), heads_first(k)
+    out, delta, total = _block(
+        heads_first(q), keys, heads_first(v), heads_first(log_decay), heads_first(beta), state
     )
-    heads_first = [jnp.swapaxes(x, 0, 1) for x in (q, k, v, log_decay, beta)]
-    state = plane.read(layer, slot, start)
-    out, delta, total = _block(*heads_first, state)
-    keys = heads_first[1]
 
     def store_state(count: jax.Array, plane: RecurrentPlane) -> RecurrentPlane:
         last = jax.lax.dynamic_index_in_dim(total, count - 1, 1)

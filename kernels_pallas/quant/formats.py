@@ -43,7 +43,9 @@ class QuantFormat:
     def row_bytes(self, num_elements: int) -> int:
         """Bytes of a row; ValueError if it does not divide into blocks."""
         if num_elements % self.block_elements:
-            raise ValueError(f"{self.name} rows come in multiples of {self.block_elements}, not {num_elements}")
+            raise ValueError(
+                f"{self.name} rows come in multiples of {self.block_elements}, not {num_elements}"
+            )
         return num_elements // self.block_elements * self.block_bytes
 
 

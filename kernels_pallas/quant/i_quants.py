@@ -111,7 +111,9 @@ def iq1_s(blocks: jax.Array) -> Parts:
 def iq1_m(blocks: jax.Array) -> Parts:
     """Groups of 16: as IQ1_S, the block's scale spread over the top bits of four words."""
     words = words_at(blocks, 48, 4, jnp.uint16)
-    tops = (words & jnp.uint16(0xF000)) >> jnp.asarray([12, 8, 4, 0], jnp.uint16).reshape(*(1,) * (words.ndim - 1), 4)
+    tops = (words & jnp.uint16(0xF000)) >> jnp.asarray([12, 8, 4, 0], jnp.uint16).reshape(
+        *(1,) * (words.ndim - 1), 4
+    )
     d = tops[..., 0] | tops[..., 1] | tops[..., 2] | tops[..., 3]
     d = jax.lax.bitcast_convert_type(d, jnp.float16).astype(jnp.float32)
     odd = jnp.uint16(2) * fields(words, (0, 3, 6, 9), 7) + jnp.uint16(1)

@@ -81,5 +81,6 @@ def q6_k(blocks: jax.Array) -> Parts:
     codes = low.reshape(high.shape) | (high << jnp.uint8(4))
     scales = jax.lax.bitcast_convert_type(blocks[..., 192:208], jnp.int8).astype(jnp.float32)
     return Parts(
-        codes=_groups(codes.astype(jnp.int8) - jnp.int8(32), 16), scale=half_at(blocks, 208)[..., None] * scales
+        codes=_groups(codes.astype(jnp.int8) - jnp.int8(32), 16),
+        scale=half_at(blocks, 208)[..., None] * scales,
     )

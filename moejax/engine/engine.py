@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -145,7 +145,7 @@ class Engine:
         num_tokens: int,
         timings: Timings | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> Iterator[SampledToken]:
+    ) -> Generator[SampledToken]:
         """Generates up to `num_tokens` tokens after a prompt, in a new session.
 
         The caller stops by closing the iterator. While the caller looks at a token the device already works on

@@ -70,7 +70,7 @@ def delta_net(
     alpha = dense_matmul(x, weights["ssm_alpha.weight"])
     log_decay = weights.vector("ssm_a")[None] * jax.nn.softplus(alpha + weights.vector("ssm_dt.bias")[None])
 
-    taps = weights["ssm_conv1d.weight"].float32()
+    taps = weights.vector("ssm_conv1d.weight")
     mixed, conv = cache.conv.causal_conv(weights.index, rows, mixed, taps)
     mixed = jax.nn.silu(mixed)
     q = mixed[:, : k_heads * dim].reshape(num_tokens, k_heads, dim)

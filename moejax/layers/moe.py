@@ -13,7 +13,12 @@ from moejax.routing import RoutingPolicy, RoutingView
 
 
 def moe(
-    x: jax.Array, weights: LayerWeights, rows: Rows, config: MoEConfig, policy: RoutingPolicy, layer: jax.Array
+    x: jax.Array,
+    weights: LayerWeights,
+    rows: Rows,
+    config: MoEConfig,
+    policy: RoutingPolicy,
+    layer: jax.Array,
 ) -> jax.Array:
     """Router, routed experts, shared expert (ARCH.md section 1).
 
@@ -38,9 +43,9 @@ def moe(
     )
     ids, mix = policy.route(logits, view)
     experts = ExpertWeights(
-        gate=weights["ffn_gate_exps.weight"],
-        up=weights["ffn_up_exps.weight"],
-        down=weights["ffn_down_exps.weight"],
+        gate=weights.blocks("ffn_gate_exps.weight"),
+        up=weights.blocks("ffn_up_exps.weight"),
+        down=weights.blocks("ffn_down_exps.weight"),
     )
     if rows.wide:
         # Padding must not touch an expert: its id is past the last one.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import jax
 
-from kernels_pallas.weight import LayerWeight, StackedWeight
+from kernels_pallas.weight import LayerWeight, Matrix, MatrixStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,15 +17,21 @@ class LayerWeights:
       index: int32 scalar, the layer within the stacks.
     """
 
-    stacked: Mapping[str, StackedWeight]
+    stacked: Mapping[str, MatrixStack]
     index: jax.Array
 
     def __contains__(self, name: str) -> bool:
         return name in self.stacked
 
-    def __getitem__(self, name: str) -> LayerWeight:
+    def __getitem__(self, name: str) -> Matrix:
         return self.stacked[name].at(self.index)
+
+    def blocks(self, name: str) -> LayerWeight:
+        """A weight in the file's own encoding, or in floats."""
+        weight = self[name]
+        assert isinstance(weight, LayerWeight), name
+        return weight
 
     def vector(self, name: str) -> jax.Array:
         """A small float weight (norm, bias), whole, float32."""
-        return self[name].float32()
+        return self.blocks(name).float32()

@@ -73,7 +73,9 @@ def _bind(index: GGUFIndex, prefix: str, specs: Specs) -> dict[str, BoundTensor]
         if info is None:
             if spec.optional:
                 continue
-            raise InputError(f"{index.shards[0]}: tensor {full} is missing; the model needs it, shape {list(spec.shape)}")
+            raise InputError(
+                f"{index.shards[0]}: tensor {full} is missing; the model needs it, shape {list(spec.shape)}"
+            )
         if not _same_shape(info.shape, spec.shape):
             raise InputError(
                 f"{index.shards[0]}: tensor {full} has shape {list(info.shape)}, the model expects {list(spec.shape)}"
@@ -107,7 +109,8 @@ def describe_model(index: GGUFIndex) -> ModelDescription:
         )
     bound_globals = _bind(index, "", architecture.global_specs(config))
     layers = tuple(
-        _bind(index, f"blk.{i}.", architecture.layer_specs(config, kind)) for i, kind in enumerate(config.layers)
+        _bind(index, f"blk.{i}.", architecture.layer_specs(config, kind))
+        for i, kind in enumerate(config.layers)
     )
     mtp: dict[str, BoundTensor] = {}
     num_trunk = len(config.layers)

@@ -1,79 +1,94 @@
-"""How each weight is held in device memory: as the file encodes it, or as float32.
+"""How each weight is held in device memory.
 
-On a GPU weights stay as they are. On a CPU a dense weight that is used in every step is better dequantized once,
-as long as memory allows; experts are dequantized when they are used.
+On a GPU weights stay as the file encodes them. A CPU uses a dense weight in every step, so it is better unpacked
+once, as long as memory allows; experts are dequantized when they are used.
 """
 
 import dataclasses
+import enum
 import math
 
-from gguf import GGMLQuantizationType
-
+from kernels_pallas.quant import format_for
 from moejax.loading.describe import BoundTensor, ModelDescription
 from moejax.models.specs import TensorKind
 
-_F32 = GGMLQuantizationType.F32
+
+class Held(enum.Enum):
+    """A form of a weight in memory."""
+
+    FILE = "file"  # as the file encodes it
+    FLOAT32 = "float32"
+    PARTS = "parts"  # a byte a value with float32 scales, see kernels_pallas.weight.StackedParts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
-    """Types in which weights are held.
+    """Forms in which the weights of a model are held.
 
     Attributes:
-      types: held type by the tensor's name in the file.
-      float_bytes: bytes of the weights held as float32.
-      quantized_bytes: bytes of the weights held as the file encodes them.
-      float_budget_bytes: the limit that was given for dequantized weights.
+      forms: by the tensor's name in the file.
+      num_bytes: bytes in each form.
+      unpack_budget_bytes: the limit that was given for unpacked matrices.
     """
 
-    types: dict[str, GGMLQuantizationType]
-    float_bytes: int
-    quantized_bytes: int
-    float_budget_bytes: int
+    forms: dict[str, Held]
+    num_bytes: dict[Held, int]
+    unpack_budget_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(self.num_bytes.values())
 
 
-def _float_bytes(tensor: BoundTensor) -> int:
-    return 4 * math.prod(tensor.spec.shape)
+_ALWAYS_FLOAT = (TensorKind.VECTOR, TensorKind.ROUTER)
 
 
-def plan_holding(description: ModelDescription, float_budget_bytes: int) -> Holding:
-    """Decides for every trunk weight; equal weights of all layers are decided together so that they stack.
+def _unpacked(tensor: BoundTensor) -> Held:
+    return Held.PARTS if format_for(tensor.quant_type).is_block_quantized else Held.FLOAT32
+
+
+def _held_bytes(tensor: BoundTensor, held: Held) -> int:
+    count = math.prod(tensor.spec.shape)
+    if held is Held.PARTS:  # a code a value, and at most two float32 for each 16 values
+        return count + count // 2
+    return 4 * count if held is Held.FLOAT32 else tensor.num_bytes
+
+
+def plan_holding(description: ModelDescription, unpack_budget_bytes: int) -> Holding:
+    """Decides for every trunk weight; a weight of all layers is decided at once so that layers stack.
 
     Args:
       description: the model.
-      float_budget_bytes: most bytes that dequantized matrices may take, 0 to keep all quantized.
+      unpack_budget_bytes: most bytes that unpacked matrices may take, 0 to keep all as in the file.
     """
     groups: dict[str, list[BoundTensor]] = {}
-    for name, tensor in description.globals.items():
-        groups.setdefault(name, []).append(tensor)
-    for layer in description.layers:
-        for name, tensor in layer.items():
+    for part in (description.globals, *description.layers):
+        for name, tensor in part.items():
             groups.setdefault(name, []).append(tensor)
-    chosen: dict[str, bool] = {}
-    optional = []
-    for name, tensors in groups.items():
-        kind = tensors[0].spec.kind
-        used_whole = kind is TensorKind.DENSE or (kind is TensorKind.EMBEDDING and description.config.tied_output)
-        if used_whole:
-            optional.append(name)
-        chosen[name] = kind in (TensorKind.VECTOR, TensorKind.ROUTER)
-    left = float_budget_bytes
-    # Small groups first: the more groups fit, the fewer dequantizations a step has.
-    for name in sorted(optional, key=lambda name: sum(map(_float_bytes, groups[name]))):
-        size = sum(map(_float_bytes, groups[name]))
-        if size <= left:
-            chosen[name], left = True, left - size
-    types, float_bytes, quantized_bytes = {}, 0, 0
+
+    def size(name: str) -> int:
+        return sum(_held_bytes(tensor, _unpacked(tensor)) for tensor in groups[name])
+
+    def used_whole(name: str) -> bool:
+        kind = groups[name][0].spec.kind
+        return kind is TensorKind.DENSE or (kind is TensorKind.EMBEDDING and description.config.tied_output)
+
+    left, unpacked = unpack_budget_bytes, set()
+    # Small groups first: the more groups fit, the fewer weights are unpacked again in every step.
+    for name in sorted(filter(used_whole, groups), key=size):
+        if size(name) <= left:
+            unpacked.add(name)
+            left -= size(name)
+    forms: dict[str, Held] = {}
+    num_bytes = dict.fromkeys(Held, 0)
     for name, tensors in groups.items():
         for tensor in tensors:
-            types[tensor.name] = _F32 if chosen[name] else tensor.quant_type
-            if chosen[name]:
-                float_bytes += _float_bytes(tensor)
-            else:
-                quantized_bytes += tensor.num_bytes
-    return Holding(
-        types=types,
-        float_bytes=float_bytes,
-        quantized_bytes=quantized_bytes,
-        float_budget_bytes=float_budget_bytes,
-    )
+            held = Held.FILE
+            if tensor.spec.kind in _ALWAYS_FLOAT:
+                held = Held.FLOAT32
+            elif name in unpacked:
+                held = _unpacked(tensor)
+            forms[tensor.name] = held
+            num_bytes[held] += _held_bytes(tensor, held)
+    return Holding(forms=forms, num_bytes=num_bytes, unpack_budget_bytes=unpack_budget_bytes)

@@ -35,7 +35,9 @@ class Metadata:
             raise InputError(f"the file has no {self.key(name)}, which architecture {self.arch!r} needs")
         return value
 
-    def get_int(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = 2**31 - 1) -> int:
+    def get_int(
+        self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = 2**31 - 1
+    ) -> int:
         """An integer between `minimum` and `maximum`; InputError names the key otherwise."""
         value = self._get(name, default)
         if isinstance(value, list | tuple | np.ndarray) and len(value) and all(v == value[0] for v in value):

@@ -32,7 +32,9 @@ class LoadedModel:
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer; InputError if the file has none."""
         if self.tokenizer is None:
-            raise InputError(f"{self.plan.config.model} has no vocabulary; give --prompt_tokens instead of text")
+            raise InputError(
+                f"{self.plan.config.model} has no vocabulary; give --prompt_tokens instead of text"
+            )
         return self.tokenizer
 
 

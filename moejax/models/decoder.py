@@ -5,8 +5,16 @@ from typing import Any
 import jax
 
 from host_tier.errors import InputError
-from moejax.config import AttentionConfig, DeltaNetConfig, FeedForward, LayerKind, Mixer, ModelConfig, MoEConfig
-from moejax.config import RopeConfig
+from moejax.config import (
+    AttentionConfig,
+    DeltaNetConfig,
+    FeedForward,
+    LayerKind,
+    Mixer,
+    ModelConfig,
+    MoEConfig,
+    RopeConfig,
+)
 from moejax.layers.attention import attention
 from moejax.layers.delta_net import delta_net
 from moejax.layers.mlp import mlp
@@ -38,7 +46,9 @@ def pre_norm_layer(
         assert config.delta_net is not None
         mixed, cache = delta_net(x, weights, cache, rows, config.delta_net, eps=config.norm_eps)
     else:
-        factors = context.globals.vector("rope_freqs.weight") if "rope_freqs.weight" in context.globals else None
+        factors = (
+            context.globals.vector("rope_freqs.weight") if "rope_freqs.weight" in context.globals else None
+        )
         gated = context.kind.mixer is Mixer.GATED_ATTENTION
         mixed, cache = attention(
             x, weights, cache, rows, config.attention, eps=config.norm_eps, gated=gated, rope_factors=factors
@@ -99,7 +109,9 @@ def no_mtp_specs(config: ModelConfig) -> Specs:
     return {}
 
 
-def read_rope(metadata: Metadata, head_dim: int, *, default_base: float = 10000.0, **kwargs: Any) -> RopeConfig:
+def read_rope(
+    metadata: Metadata, head_dim: int, *, default_base: float = 10000.0, **kwargs: Any
+) -> RopeConfig:
     """Rotation of an architecture's attention; scaling other than linear is refused by name."""
     kind = metadata.values.get(metadata.key("rope.scaling.type"), "none")
     factor = metadata.get_float("rope.scaling.factor", 1.0) if kind != "none" else 1.0
@@ -109,7 +121,10 @@ def read_rope(metadata: Metadata, head_dim: int, *, default_base: float = 10000.
     if dims % 2:
         raise InputError(f"{metadata.key('rope.dimension_count')} is {dims}; it must be even")
     return RopeConfig(
-        dims=dims, base=metadata.get_float("rope.freq_base", default_base), position_scale=1.0 / factor, **kwargs
+        dims=dims,
+        base=metadata.get_float("rope.freq_base", default_base),
+        position_scale=1.0 / factor,
+        **kwargs,
     )
 
 
@@ -154,7 +169,9 @@ def read_delta_net(metadata: Metadata, *, tiled_heads: bool) -> DeltaNetConfig:
         tiled_heads=tiled_heads,
     )
     if config.num_v_heads % config.num_k_heads:
-        raise InputError(f"{config.num_v_heads} value heads do not divide into {config.num_k_heads} key heads")
+        raise InputError(
+            f"{config.num_v_heads} value heads do not divide into {config.num_k_heads} key heads"
+        )
     inner = metadata.get_int("ssm.inner_size")
     if inner != config.num_v_heads * config.head_dim:
         raise InputError(f"{metadata.key('ssm.inner_size')} is {inner}, expected value heads x state size")
@@ -184,7 +201,9 @@ def read_common(metadata: Metadata, tensors: TensorShapes) -> dict[str, Any]:
     tokens = metadata.values.get("tokenizer.ggml.tokens")
     vocab_size = len(tokens) if tokens is not None else metadata.get_int("vocab_size", table[0])
     if vocab_size != table[0]:
-        raise InputError(f"vocabulary mismatch: the tokenizer has {vocab_size} tokens, token_embd.weight {table[0]} rows")
+        raise InputError(
+            f"vocabulary mismatch: the tokenizer has {vocab_size} tokens, token_embd.weight {table[0]} rows"
+        )
     return {
         "arch": metadata.arch,
         "name": str(metadata.values.get("general.name", metadata.arch)),

@@ -56,7 +56,10 @@ def attention_specs(hidden: int, config: AttentionConfig, *, gated: bool) -> dic
         "attn_output.weight": dense(hidden, q_rows),
     }
     if config.qk_norm:
-        specs |= {"attn_q_norm.weight": vector(config.head_dim), "attn_k_norm.weight": vector(config.head_dim)}
+        specs |= {
+            "attn_q_norm.weight": vector(config.head_dim),
+            "attn_k_norm.weight": vector(config.head_dim),
+        }
     return specs
 
 

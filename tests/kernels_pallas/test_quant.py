@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
 
-from kernels_pallas.quant import FORMATS, UnsupportedFormatError, as_storage, dequantize, format_for, split_blocks
+from kernels_pallas.quant import (
+    FORMATS,
+    UnsupportedFormatError,
+    as_storage,
+    dequantize,
+    format_for,
+    split_blocks,
+)
 
 BLOCK_FORMATS = [form for form in FORMATS.values() if form.is_block_quantized]
 NAMES = [form.name for form in BLOCK_FORMATS]
@@ -75,7 +82,9 @@ def test_float_formats(name):
     raw = quants.quantize(values, quant_type)
     storage = as_storage(raw, quant_type)
     assert np.shares_memory(storage, raw)
-    np.testing.assert_array_equal(np.asarray(dequantize(storage, quant_type)), quants.dequantize(raw, quant_type))
+    np.testing.assert_array_equal(
+        np.asarray(dequantize(storage, quant_type)), quants.dequantize(raw, quant_type)
+    )
 
 
 def test_storage_of_blocks_is_the_same_bytes():

@@ -88,7 +88,12 @@ def test_eos_stops_and_is_the_last_token(run_program, model, fixture_dir):
     greedy = reference["greedy_33"].tolist()
     prompt = ",".join(map(str, reference["ids_33"]))
     done = run_program(
-        "generate", f"--model={model}", f"--prompt_tokens={prompt}", "--num_tokens=32", "--temperature=0", "--output=json"
+        "generate",
+        f"--model={model}",
+        f"--prompt_tokens={prompt}",
+        "--num_tokens=32",
+        "--temperature=0",
+        "--output=json",
     )
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["stop"] == "eos"
@@ -103,7 +108,13 @@ def test_text_output_is_the_text_and_says_what_ran(run_program, model):
 
 
 def test_seeded_sampling_repeats_over_processes(run_program, model):
-    flags = (f"--model={model}", "--prompt_tokens=1,2,3", "--num_tokens=12", "--temperature=1", "--output=json")
+    flags = (
+        f"--model={model}",
+        "--prompt_tokens=1,2,3",
+        "--num_tokens=12",
+        "--temperature=1",
+        "--output=json",
+    )
     first, again, other = (
         json.loads(run_program("generate", *flags, f"--seed={seed}").stdout.splitlines()[-1])["tokens"]
         for seed in (7, 7, 8)
@@ -133,7 +144,7 @@ def test_seeded_sampling_repeats_over_processes(run_program, model):
         (["--model={model}", "--prompt_tokens=1", "--logit_bias=600+1"], ["600"]),
         (["--model={model}", "--prompt_tokens=1", "--no_such_flag=1"], ["no_such_flag"]),
         (["--model={model}", "--prompt_tokens=1", "--stop="], ["stop"]),
-        (["--model={model}", "--prompt_tokens=1", "--dense_float_mib=-1"], ["--dense_float_mib"]),
+        (["--model={model}", "--prompt_tokens=1", "--unpack_mib=-1"], ["--unpack_mib"]),
         (["--model={model}", "--prompt=a", "--chat", "--chat_template_kwargs=["], ["JSON"]),
         (["--model={model}", "--prompt=a", "--chat", "--chat_template_kwargs={{\"messages\": 1}}"], ["messages"]),
         (["--model={model}", "--prompt_tokens=1", "--dump_logits=/nowhere/x.npz"], ["/nowhere/x.npz"]),

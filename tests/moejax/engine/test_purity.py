@@ -30,7 +30,9 @@ def model_name(request) -> str:
 @pytest.fixture(scope="module")
 def engines(fixture_dir, model_name) -> dict[int, Engine]:
     """Engines that read prompts in chunks of different sizes."""
-    return {size: _open(fixture_dir, model_name, ctx_size=512, ubatch_size=size) for size in (512, 64, 192, 7)}
+    return {
+        size: _open(fixture_dir, model_name, ctx_size=512, ubatch_size=size) for size in (512, 64, 192, 7)
+    }
 
 
 def _tokens(engine: Engine, prompt: list[int], num_tokens: int = 24):

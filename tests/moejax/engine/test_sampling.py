@@ -15,7 +15,9 @@ def _draw(logits, params: SamplingParams, count: int, recent=()) -> np.ndarray:
     """`count` draws of one request, at positions 0..count-1."""
     sampler = make_sampler([params], VOCAB)
     recent_ids = jnp.asarray([list(recent) + [VOCAB] * (8 - len(recent))], jnp.int32)
-    run = jax.jit(lambda position: sample(jnp.asarray(logits)[None], sampler, recent_ids, position[None])[0][0])
+    run = jax.jit(
+        lambda position: sample(jnp.asarray(logits)[None], sampler, recent_ids, position[None])[0][0]
+    )
     return np.asarray(jax.lax.map(run, jnp.arange(count, dtype=jnp.int32)))
 
 
@@ -127,5 +129,5 @@ def test_values_out_of_range_are_named(field, value):
 
 
 def test_bias_of_an_unknown_token_is_refused():
-    with pytest.raises(InputError, match="outside 0..49"):
+    with pytest.raises(InputError, match=r"outside 0\.\.49"):
         make_sampler([SamplingParams(logit_bias=((50, 1.0),))], VOCAB)
