@@ -44,7 +44,7 @@ def q3_k(blocks: jax.Array) -> Parts:
     return Parts(codes=_groups(codes, 16), scale=half_at(blocks, 108)[..., None] * scales.astype(jnp.float32))
 
 
-def _scales_and_mins(packed: jax.Array) -> tuple[jax.Array, jax.Array]:
+def scales_and_mins(packed: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Six-bit scales and minimums of Q4_K and Q5_K: uint8 `[..., 12]` -> two float32 `[..., 8]`."""
     d, m, rest = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     six, four, two = jnp.uint8(0x3F), jnp.uint8(0x0F), jnp.uint8(0x30)
@@ -54,7 +54,7 @@ def _scales_and_mins(packed: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _with_mins(blocks: jax.Array, codes: jax.Array) -> Parts:
-    scales, mins = _scales_and_mins(blocks[..., 4:16])
+    scales, mins = scales_and_mins(blocks[..., 4:16])
     return Parts(
         codes=_groups(codes, 32),
         scale=half_at(blocks, 0)[..., None] * scales,
