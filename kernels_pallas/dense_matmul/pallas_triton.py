@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kernels_pallas.quant.planes import Planes, arrange_inputs
+from kernels_pallas.quant.planes import Planes
 from kernels_pallas.quant.triton import PlaneOperands, operands, power_of_two_divisor, rows_dot
 
 
@@ -30,7 +30,7 @@ class NarrowConfig:
 def _kernel(
     # inputs
     layer_ref,  # int32 [1]
-    x_ref,  # float32 [tokens, parts, fields, blocks, run]
+    x_ref,  # float32 [tokens, blocks, block]
     weight: PlaneOperands,  # planes with a leading layer axis
     # outputs
     out_ref,  # float32 [tokens, rows]
@@ -86,4 +86,4 @@ def dense_matmul_narrow(
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=2),
         interpret=interpret,
         name=f"dense_narrow_{planes.quant_type.name}",
-    )(layer.reshape(1), arrange_inputs(x, planes.layout), operands(planes))
+    )(layer.reshape(1), x.reshape(x.shape[0], -1, planes.layout.block), operands(planes))

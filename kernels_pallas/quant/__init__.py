@@ -5,6 +5,7 @@ Files in reading order: `formats` (sizes), `parts` (codes, scales, offsets), `le
 """
 
 from kernels_pallas.quant.formats import FORMATS as FORMATS
+from kernels_pallas.quant.formats import BlockField as BlockField
 from kernels_pallas.quant.formats import QuantFormat as QuantFormat
 from kernels_pallas.quant.formats import UnsupportedFormatError as UnsupportedFormatError
 from kernels_pallas.quant.formats import format_for as format_for

@@ -6,8 +6,12 @@ Source: the classes of the same names in `gguf.quants` (`dequantize_blocks`). Ea
 
 import jax
 import jax.numpy as jnp
+from gguf import GGMLQuantizationType
 
+from kernels_pallas.quant.formats import FORMATS, QuantFormat
 from kernels_pallas.quant.parts import Parts, half_at, shifted
+
+_T = GGMLQuantizationType
 
 
 def _groups(codes: jax.Array, size: int) -> jax.Array:
@@ -22,10 +26,11 @@ def _interleaved(qs: jax.Array, run: int, shifts: tuple[int, ...], mask: int) ->
 
 def q2_k(blocks: jax.Array) -> Parts:
     """`(d * sc) * q - dmin * m`, groups of 16."""
-    scales = blocks[..., :16]
-    d, dmin = half_at(blocks, 80)[..., None], half_at(blocks, 82)[..., None]
+    form = FORMATS[_T.Q2_K]
+    scales = blocks[..., form.span("scales")]
+    d, dmin = half_at(blocks, form.offset("d"))[..., None], half_at(blocks, form.offset("dmin"))[..., None]
     return Parts(
-        codes=_groups(_interleaved(blocks[..., 16:80], 32, (0, 2, 4, 6), 3), 16),
+        codes=_groups(_interleaved(blocks[..., form.span("qs")], 32, (0, 2, 4, 6), 3), 16),
         scale=d * (scales & jnp.uint8(0x0F)).astype(jnp.float32),
         offset=-(dmin * (scales >> jnp.uint8(4)).astype(jnp.float32)),
     )
@@ -33,15 +38,19 @@ def q2_k(blocks: jax.Array) -> Parts:
 
 def q3_k(blocks: jax.Array) -> Parts:
     """`(d * (sc - 32)) * (q - 4 * not(high bit))`, groups of 16."""
-    high = shifted(blocks[..., :32], tuple(range(8)), 1)
+    form = FORMATS[_T.Q3_K]
+    high = shifted(blocks[..., form.span("hmask")], tuple(range(8)), 1)
     high = high.reshape(*high.shape[:-2], 2, 4, 32)  # like the runs of the low bits
-    low = _interleaved(blocks[..., 32:96], 32, (0, 2, 4, 6), 3)
+    low = _interleaved(blocks[..., form.span("qs")], 32, (0, 2, 4, 6), 3)
     codes = low.astype(jnp.int8) - ((high ^ jnp.uint8(1)) << jnp.uint8(2)).astype(jnp.int8)
-    packed = blocks[..., 96:108]
+    packed = blocks[..., form.span("scales")]
     low_scales = shifted(packed[..., :8], (0, 4), 0x0F).reshape(*packed.shape[:-1], 16)
     high_scales = shifted(packed[..., 8:], (0, 2, 4, 6), 0x03).reshape(*packed.shape[:-1], 16)
     scales = (low_scales | (high_scales << jnp.uint8(4))).astype(jnp.int8) - jnp.int8(32)
-    return Parts(codes=_groups(codes, 16), scale=half_at(blocks, 108)[..., None] * scales.astype(jnp.float32))
+    return Parts(
+        codes=_groups(codes, 16),
+        scale=half_at(blocks, form.offset("d"))[..., None] * scales.astype(jnp.float32),
+    )
 
 
 def scales_and_mins(packed: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -53,34 +62,37 @@ def scales_and_mins(packed: jax.Array) -> tuple[jax.Array, jax.Array]:
     return scales.astype(jnp.float32), mins.astype(jnp.float32)
 
 
-def _with_mins(blocks: jax.Array, codes: jax.Array) -> Parts:
-    scales, mins = scales_and_mins(blocks[..., 4:16])
+def _with_mins(blocks: jax.Array, form: QuantFormat, codes: jax.Array) -> Parts:
+    scales, mins = scales_and_mins(blocks[..., form.span("scales")])
     return Parts(
         codes=_groups(codes, 32),
-        scale=half_at(blocks, 0)[..., None] * scales,
-        offset=-(half_at(blocks, 2)[..., None] * mins),
+        scale=half_at(blocks, form.offset("d"))[..., None] * scales,
+        offset=-(half_at(blocks, form.offset("dmin"))[..., None] * mins),
     )
 
 
 def q4_k(blocks: jax.Array) -> Parts:
     """`(d * sc) * q - dmin * m`, groups of 32."""
-    return _with_mins(blocks, _interleaved(blocks[..., 16:144], 32, (0, 4), 0x0F))
+    form = FORMATS[_T.Q4_K]
+    return _with_mins(blocks, form, _interleaved(blocks[..., form.span("qs")], 32, (0, 4), 0x0F))
 
 
 def q5_k(blocks: jax.Array) -> Parts:
     """As Q4_K with a fifth bit."""
-    low = _interleaved(blocks[..., 48:176], 32, (0, 4), 0x0F)
-    high = shifted(blocks[..., 16:48], tuple(range(8)), 1).reshape(low.shape)
-    return _with_mins(blocks, low | (high << jnp.uint8(4)))
+    form = FORMATS[_T.Q5_K]
+    low = _interleaved(blocks[..., form.span("qs")], 32, (0, 4), 0x0F)
+    high = shifted(blocks[..., form.span("qh")], tuple(range(8)), 1).reshape(low.shape)
+    return _with_mins(blocks, form, low | (high << jnp.uint8(4)))
 
 
 def q6_k(blocks: jax.Array) -> Parts:
     """`(d * sc) * (q - 32)`, groups of 16."""
-    low = _interleaved(blocks[..., :128], 64, (0, 4), 0x0F)
-    high = _interleaved(blocks[..., 128:192], 32, (0, 2, 4, 6), 3)
+    form = FORMATS[_T.Q6_K]
+    low = _interleaved(blocks[..., form.span("ql")], 64, (0, 4), 0x0F)
+    high = _interleaved(blocks[..., form.span("qh")], 32, (0, 2, 4, 6), 3)
     codes = low.reshape(high.shape) | (high << jnp.uint8(4))
-    scales = jax.lax.bitcast_convert_type(blocks[..., 192:208], jnp.int8).astype(jnp.float32)
+    scales = jax.lax.bitcast_convert_type(blocks[..., form.span("scales")], jnp.int8).astype(jnp.float32)
     return Parts(
         codes=_groups(codes.astype(jnp.int8) - jnp.int8(32), 16),
-        scale=half_at(blocks, 208)[..., None] * scales,
+        scale=half_at(blocks, form.offset("d"))[..., None] * scales,
     )

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 class Parts:
     """Blocks taken apart; `value = codes * scale + offset`, in float32 and this order.
 
-    The products are exact or rounded once (scales have few bits), so a fused multiply-add changes nothing.
+    XLA may contract this to a fused multiply-add; that changes no bit, because both products of a sum are exact: d
+    has 11 significant bits, a group's scale or minimum at most 6, a code at most 5, and float32 holds 24. Formats
+    with wider products (Q6_K, IQ4_XS) have no offset; their group scales are exact and a value is rounded once.
 
     Attributes:
       codes: int8 `[..., groups, group]`.

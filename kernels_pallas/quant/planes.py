@@ -37,7 +37,7 @@ class PlaneLayout:
       parts: runs of low bytes in a block.
       run: bytes of a run.
       low_bits: bits of a field of a low byte; 8 for whole signed bytes.
-      order: index in the block of the value (part, field, place): int `[parts, fields, run]`.
+      first: index in the block of the first value of (part, field); its run of values follows in order.
       zero: subtracted from codes.
       table: code book, or None.
       high_bits: bits that the high plane adds to a code, 0 without one.
@@ -47,7 +47,7 @@ class PlaneLayout:
     parts: int
     run: int
     low_bits: int
-    order: Callable[[int, int, int], int]
+    first: Callable[[int, int], int]
     zero: int = 0
     table: tuple[int, ...] | None = None
     high_bits: int = 0
@@ -66,7 +66,7 @@ class PlaneLayout:
     def permutation(self) -> np.ndarray:
         """Index in the block of every value, int32 `[parts, fields, run]`."""
         shape = (self.parts, self.fields, self.run)
-        out = np.array([self.order(*place) for place in np.ndindex(shape)], np.int32).reshape(shape)
+        out = np.array([self.first(p, f) + place for p, f, place in np.ndindex(shape)], np.int32).reshape(shape)
         assert np.array_equal(np.sort(out, axis=None), np.arange(self.block))
         return out
 
@@ -124,25 +124,25 @@ class Planes:
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self))
 
 
-def _halves(order_run: int) -> Callable[[int, int, int], int]:
-    return lambda part, field, place: (part * 2 + field) * order_run + place
+def _halves(run: int) -> Callable[[int, int], int]:
+    return lambda part, field: (part * 2 + field) * run
 
 
-def _two_bit_order(part: int, field: int, place: int) -> int:
-    return part // 2 * 128 + field * 32 + part % 2 * 16 + place
+def _two_bit_first(part: int, field: int) -> int:
+    return part // 2 * 128 + field * 32 + part % 2 * 16
 
 
-def _q6_order(part: int, field: int, place: int) -> int:
-    return part // 4 * 128 + field * 64 + part % 4 * 16 + place
+def _q6_first(part: int, field: int) -> int:
+    return part // 4 * 128 + field * 64 + part % 4 * 16
 
 
-_four_bit_32 = functools.partial(PlaneLayout, parts=1, run=16, low_bits=4, order=_halves(16))
+_four_bit_32 = functools.partial(PlaneLayout, parts=1, run=16, low_bits=4, first=_halves(16))
 _five_bit_32 = functools.partial(
     PlaneLayout,
     # Four blocks of the file together, so that a high byte holds one bit of each of its eight codes.
-    parts=4, run=16, low_bits=4, order=_halves(16), high_bits=1, high_at=lambda part, field: (0, 2 * part + field),
+    parts=4, run=16, low_bits=4, first=_halves(16), high_bits=1, high_at=lambda part, field: (0, 2 * part + field),
 )  # fmt: skip
-_four_bit_k = functools.partial(PlaneLayout, parts=4, run=32, low_bits=4, order=_halves(32))
+_four_bit_k = functools.partial(PlaneLayout, parts=4, run=32, low_bits=4, first=_halves(32))
 
 LAYOUTS: dict[GGMLQuantizationType, PlaneLayout] = {
     _T.Q4_0: _four_bit_32(zero=8),
@@ -151,30 +151,30 @@ LAYOUTS: dict[GGMLQuantizationType, PlaneLayout] = {
     _T.MXFP4: _four_bit_32(table=tuple(FP4_VALUES.tolist())),
     _T.Q5_0: _five_bit_32(zero=16),
     _T.Q5_1: _five_bit_32(),
-    _T.Q8_0: PlaneLayout(parts=1, run=32, low_bits=8, order=lambda part, field, place: place),
+    _T.Q8_0: PlaneLayout(parts=1, run=32, low_bits=8, first=lambda part, field: 0),
     _T.Q4_K: _four_bit_k(),
     _T.Q5_K: _four_bit_k(high_bits=1, high_at=lambda part, field: (0, 2 * part + field)),
     _T.Q6_K: PlaneLayout(
         parts=8,
         run=16,
         low_bits=4,
-        order=_q6_order,
+        first=_q6_first,
         zero=32,
         high_bits=2,
         high_at=lambda part, field: (part // 4 * 2 + part % 2, 2 * (field * 2 + part % 4 // 2)),
     ),
-    _T.Q2_K: PlaneLayout(parts=4, run=16, low_bits=2, order=_two_bit_order),
+    _T.Q2_K: PlaneLayout(parts=4, run=16, low_bits=2, first=_two_bit_first),
     _T.Q3_K: PlaneLayout(
         parts=4,
         run=16,
         low_bits=2,
-        order=_two_bit_order,
+        first=_two_bit_first,
         zero=4,
         high_bits=1,
         high_at=lambda part, field: (part % 2, part // 2 * 4 + field),
     ),
     _T.IQ4_XS: PlaneLayout(
-        parts=8, run=16, low_bits=4, order=_halves(16), table=tuple(NON_LINEAR_4BIT.tolist())
+        parts=8, run=16, low_bits=4, first=_halves(16), table=tuple(NON_LINEAR_4BIT.tolist())
     ),
 }
 
@@ -331,9 +331,3 @@ def planes_float32(planes: Planes) -> jax.Array:
     flat = stacked.reshape(*stacked.shape[:-2], layout.block)
     inverse = np.argsort(layout.permutation(), axis=None)
     return flat[..., inverse].reshape(*flat.shape[:-2], -1)
-
-
-def arrange_inputs(x: jax.Array, layout: PlaneLayout) -> jax.Array:
-    """Activations in the order of a layout's codes: `[tokens, columns]` -> `[tokens, parts, fields, blocks, run]`."""
-    blocks = x.reshape(x.shape[0], -1, layout.block)
-    return jnp.moveaxis(blocks[:, :, layout.permutation()], 1, 3)

@@ -9,7 +9,7 @@ import numpy as np
 from gguf import GGMLQuantizationType
 
 from kernels_pallas.quant import i_quants, k_quants, legacy
-from kernels_pallas.quant.formats import format_for
+from kernels_pallas.quant.formats import QuantFormat, format_for
 from kernels_pallas.quant.parts import Parts
 
 _T = GGMLQuantizationType
@@ -38,6 +38,14 @@ _SPLIT: dict[GGMLQuantizationType, Callable[[jax.Array], Parts]] = {
 _FLOATS = {_T.F32: np.float32, _T.F16: np.float16, _T.BF16: ml_dtypes.bfloat16}
 
 
+def _blocks(storage: jax.Array, form: QuantFormat) -> jax.Array:
+    """Rows of a block format, checked: uint8 `[..., row_bytes]` -> `[..., blocks, block_bytes]`."""
+    if storage.dtype != jnp.uint8:
+        raise ValueError(f"{form.name} is stored as uint8, not {storage.dtype}")
+    form.row_elements(storage.shape[-1])
+    return storage.reshape(*storage.shape[:-1], -1, form.block_bytes)
+
+
 def split_blocks(storage: jax.Array, quant_type: GGMLQuantizationType) -> Parts:
     """Takes rows of a block format apart.
 
@@ -47,10 +55,12 @@ def split_blocks(storage: jax.Array, quant_type: GGMLQuantizationType) -> Parts:
 
     Returns:
       Codes `[..., groups, group]` and a scale (and offset) per group, groups counted along the row.
+
+    Raises:
+      ValueError: the type is not supported, or the array cannot be rows of it.
     """
     form = format_for(quant_type)
-    blocks = storage.reshape(*storage.shape[:-1], -1, form.block_bytes)
-    parts = _SPLIT[quant_type](blocks)
+    parts = _SPLIT[form.type](_blocks(storage, form))
 
     def along_row(x: jax.Array, keep: int) -> jax.Array:
         return x.reshape(*storage.shape[:-1], -1, *x.shape[x.ndim - keep :])
@@ -62,23 +72,35 @@ def split_blocks(storage: jax.Array, quant_type: GGMLQuantizationType) -> Parts:
     )
 
 
-def dequantize(storage: jax.Array, quant_type: GGMLQuantizationType) -> jax.Array:
+def dequantize(
+    storage: jax.Array, quant_type: GGMLQuantizationType, dtype: jax.typing.DTypeLike = jnp.float32
+) -> jax.Array:
     """Values of stored rows.
 
     Args:
       storage: uint8 `[..., row_bytes]`, or for a float format the native type `[..., columns]`.
-      quant_type: how they are encoded.
+      quant_type: how they are encoded, static under jit.
+      dtype: float type of the result. Values of block formats are made in float32 and then rounded once.
 
     Returns:
-      float32 `[..., columns]`.
+      `[..., columns]` of that type.
+
+    Raises:
+      ValueError: the type is not supported, or the array cannot be rows of it.
     """
     form = format_for(quant_type)
     if not form.is_block_quantized:
-        return storage.astype(jnp.float32)
-    if quant_type is _T.MXFP4:
-        blocks = storage.reshape(*storage.shape[:-1], -1, form.block_bytes)
-        return legacy.mxfp4_values(blocks).reshape(*storage.shape[:-1], -1)
-    return split_blocks(storage, quant_type).values().reshape(*storage.shape[:-1], -1)
+        if storage.dtype != _FLOATS[form.type]:
+            raise ValueError(
+                f"{form.name} is stored as its native type, not {storage.dtype} (see as_storage)"
+            )
+        return storage.astype(dtype)
+    if form.type is _T.MXFP4:
+        values = legacy.mxfp4_values(_blocks(storage, form))
+    else:
+        values = split_blocks(storage, quant_type).values()
+    # A plain cast: reduce_precision would flush values that are subnormal in float16.
+    return values.reshape(*storage.shape[:-1], -1).astype(dtype)
 
 
 def as_storage(raw: np.ndarray, quant_type: GGMLQuantizationType) -> np.ndarray:
@@ -87,7 +109,18 @@ def as_storage(raw: np.ndarray, quant_type: GGMLQuantizationType) -> np.ndarray:
     Args:
       raw: uint8 `[..., row_bytes]`, or already the native float type.
       quant_type: how it is encoded.
+
+    Returns:
+      The native float type `[..., columns]`, or uint8 `[..., row_bytes]` for a block format.
+
+    Raises:
+      ValueError: the type is not supported, or the array cannot be rows of it.
     """
-    if quant_type in _FLOATS and raw.dtype != _FLOATS[quant_type]:
-        return raw.view(_FLOATS[quant_type])
-    return raw
+    form = format_for(quant_type)
+    native = _FLOATS.get(form.type)
+    if native is not None and raw.dtype == native:
+        return raw
+    if raw.dtype != np.uint8:
+        raise ValueError(f"{form.name} comes as bytes (uint8), not {raw.dtype}")
+    form.row_elements(raw.shape[-1])
+    return raw if native is None else raw.view(native)

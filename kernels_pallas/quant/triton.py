@@ -121,7 +121,7 @@ def rows_dot(
     Args:
       refs: the weight.
       lead: indices into its leading axes (layer, slot), traced or static.
-      x_ref: float32 `[tokens, parts, fields, blocks, run]`, see `arrange_inputs`.
+      x_ref: float32 `[tokens, blocks, block]`.
       tokens: indices into x_ref, traced or static.
       row_start: first row.
       block_rows: rows of the tile, a power of two.
@@ -148,7 +148,7 @@ def rows_dot(
                 codes = codes_of(refs, low, high, part, field)
                 scale, offset = scale_and_offset(refs, lead, part, field, rows, blocks)
                 for n, token in enumerate(tokens):
-                    x = x_ref[token, part, field, blocks, :]
+                    x = x_ref[token, blocks, pl.ds(layout.first(part, field), layout.run)]
                     added = jnp.sum(codes * x[None], axis=2) * scale
                     if offset is not None:
                         added = added + offset * jnp.sum(x, axis=1)[None]

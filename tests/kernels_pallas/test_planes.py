@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kernels_pallas.quant import dequantize, format_for
-from kernels_pallas.quant.planes import LAYOUTS, arrange_inputs, has_planes, planes_float32, to_planes
+from kernels_pallas.quant.planes import LAYOUTS, has_planes, planes_float32, to_planes
 
 
 @pytest.mark.parametrize("quant_type", LAYOUTS, ids=lambda t: t.name)
@@ -27,17 +27,6 @@ def test_planes_take_little_more_room_than_the_file(quant_type):
     # Scales of four bits take a byte each here, which only the two-bit format feels.
     room = 1.2 if form.name == "Q2_K" else 1.07
     assert planes.num_bytes <= storage.size * room
-
-
-@pytest.mark.parametrize("quant_type", LAYOUTS, ids=lambda t: t.name)
-def test_inputs_are_arranged_as_the_codes(quant_type):
-    layout = LAYOUTS[quant_type]
-    x = np.arange(2 * 512, dtype=np.float32).reshape(2, 512)
-    arranged = np.asarray(arrange_inputs(jax.numpy.asarray(x), layout))
-    assert arranged.shape == (2, layout.parts, layout.fields, 512 // layout.block, layout.run)
-    for place in np.ndindex(arranged.shape[1:]):
-        part, field, block, at = place
-        assert arranged[1, part, field, block, at] == x[1, block * layout.block + layout.order(part, field, at)]
 
 
 def test_odd_rows_are_said_to_have_no_planes():

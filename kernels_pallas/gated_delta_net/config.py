@@ -1,0 +1,37 @@
+"""Sizes of the gated delta rule kernels."""
+
+import dataclasses
+from typing import Literal
+
+# How float32 products are made: "ieee" on the ordinary units, or on tensor cores from bfloat16 pieces of each
+# operand: three pieces and six products (all but the last bit or two of float32), two pieces and three products
+# (a relative error of about 2**-16).
+Precision = Literal["ieee", "bf16x6", "bf16x3"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class NarrowConfig:
+    """Sizes of the kernel for few tokens.
+
+    Attributes:
+      value_tile: columns of the state (value dims) that a program holds.
+      num_warps: warps of a program.
+    """
+
+    value_tile: int = 32
+    num_warps: int = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PrefillConfig:
+    """Sizes of the kernel for a block of a prompt.
+
+    Attributes:
+      value_tile: columns of the state (value dims) that a program holds, at least 16.
+      precision: how products are made.
+      num_warps: warps of a program.
+    """
+
+    value_tile: int = 32
+    precision: Precision = "bf16x6"
+    num_warps: int = 4
