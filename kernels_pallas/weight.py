@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from gguf import GGMLQuantizationType
 
 from kernels_pallas.quant import Parts, dequantize
+from kernels_pallas.quant.planes import Planes, planes_float32
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["quant_type"])
@@ -174,5 +175,58 @@ class LayerParts:
         return values.reshape(rows.shape[0], -1)
 
 
-MatrixStack = StackedWeight | StackedParts
-Matrix = LayerWeight | LayerParts
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["planes"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class StackedPlanes:
+    """One weight of several layers in the layout of GPU kernels.
+
+    Attributes:
+      planes: with leading axes `[layers]`, or `[layers, experts]`.
+    """
+
+    planes: Planes
+
+    def with_layer(self, layer: jax.Array, planes: Planes) -> "StackedPlanes":
+        """The stack with one layer replaced."""
+
+        def put(stack: jax.Array, value: jax.Array) -> jax.Array:
+            start = (layer,) + (jnp.int32(0),) * (stack.ndim - 1)
+            return jax.lax.dynamic_update_slice(stack, value[None], start)
+
+        return StackedPlanes(jax.tree.map(put, self.planes, planes))
+
+    def at(self, layer: jax.Array | int) -> "LayerPlanes":
+        """The weight of one layer, `layer` may be traced."""
+        return LayerPlanes(planes=self.planes, layer=jnp.asarray(layer, jnp.int32))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["planes", "layer"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class LayerPlanes:
+    """One layer of a `StackedPlanes`.
+
+    Attributes:
+      planes: all layers.
+      layer: int32 scalar, index into the first axis.
+    """
+
+    planes: Planes
+    layer: jax.Array
+
+    def float32(self) -> jax.Array:
+        """The layer's values, `[..., rows, columns]` float32."""
+        one = self.planes.map(lambda x, _: jax.lax.dynamic_index_in_dim(x, self.layer, keepdims=False))
+        return planes_float32(one)
+
+    def rows_float32(self, rows: jax.Array) -> jax.Array:
+        """Values of some rows of a matrix: `rows` int32 `[n]` -> float32 `[n, columns]`."""
+
+        def pick(x: jax.Array, rows_axis: int) -> jax.Array:
+            layer = jax.lax.dynamic_index_in_dim(x, self.layer, keepdims=False)
+            return jnp.take(layer, rows, axis=layer.ndim + rows_axis)
+
+        return planes_float32(self.planes.map(pick))
+
+
+MatrixStack = StackedWeight | StackedParts | StackedPlanes
+Matrix = LayerWeight | LayerParts | LayerPlanes

@@ -11,6 +11,7 @@ import moejax
 from host_tier.errors import InputError
 from host_tier.gguf_index import GGUFIndex
 from host_tier.memory import available_host_bytes
+from kernels_pallas import dispatch
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
 from moejax.loading.describe import BoundTensor, ModelDescription
 from moejax.loading.holding import Held, Holding, plan_holding
@@ -78,7 +79,8 @@ class Plan:
             "cache_policy": "none",
             "expert_placement": "device" if config.moe else "no experts",
             "spec_type": "none",
-            "kernels": "reference",
+            "kernels": "pallas" if dispatch.use_pallas() else "reference",
+            "kernel_fallbacks": [f"{f.operation}: {f.reason}" for f in dispatch.fallbacks()],
             "bytes": {
                 **{f"weights_{held.value}": size for held, size in self.holding.num_bytes.items()},
                 "weights": self.holding.total_bytes,
@@ -139,7 +141,7 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
         budget = config.unpack_mib * _MIB
     else:
         budget = max(available // 2 - description.trunk_bytes, 0) if on_cpu else 0
-    holding = plan_holding(description, budget)
+    holding = plan_holding(description, budget, kernels=dispatch.use_pallas())
     signatures = [
         (kind, tuple(sorted(_storage(name, tensor, holding) for name, tensor in layer.items())))
         for kind, layer in zip(model_config.layers, description.layers, strict=True)

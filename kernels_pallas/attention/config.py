@@ -59,7 +59,7 @@ def narrow_config(head_dim: int, value_bytes: int, rocm: bool) -> NarrowConfig:
     if value_bytes == 4:
         return NarrowConfig(tile=32, num_stages=1)
     if head_dim >= 256:
-        return NarrowConfig(tile=32 if rocm else 64, num_stages=1 if rocm else 2)
+        return NarrowConfig(tile=32, num_warps=8, num_stages=1 if rocm else 3)
     return NarrowConfig(num_stages=1 if rocm else 3)
 
 

@@ -130,7 +130,7 @@ def _narrow_kernel(
     layer_ref,  # int32 [1]
     slots_ref,  # int32 [tokens]
     positions_ref,  # int32 [tokens]
-    q_ref,  # float32 [tokens, kv_heads, group, head_dim], scaled; group is a power of two
+    q_ref,  # float32 [tokens, kv_heads, group, head_dim]; group is a power of two
     k: KVPlane,  # [layers, slots, kv_heads, context, head_dim] and scales
     v: KVPlane,
     # Outputs: one partial sum a split
@@ -151,7 +151,8 @@ def _narrow_kernel(
 
     @pl.when(split <= last_block)
     def _():
-        q = jnp.broadcast_to(q_ref[token, head][None], (rows // group, group, head_dim)).reshape(rows, head_dim)
+        q = q_ref[token, head] * (head_dim**-0.5 * _LOG2_E)
+        q = jnp.broadcast_to(q[None], (rows // group, group, head_dim)).reshape(rows, head_dim)
         q_pieces = _pieces(q, _compute_dtype(k))
         per_block = KV_BLOCK // tile
         my_last = jax.lax.div(last_block - split, config.num_splits)
@@ -178,9 +179,7 @@ def _narrow_kernel(
         row = jnp.arange(rows, dtype=jnp.int32) < group
         plgpu.store(top_ref.at[token, head, :, split], top, mask=row)
         plgpu.store(total_ref.at[token, head, :, split], total, mask=row)
-        plgpu.store(
-            out_ref.at[token, head, :, split, :], out, mask=jnp.broadcast_to(row[:, None], out.shape)
-        )
+        plgpu.store(out_ref.at[token, head, :, split, :], out, mask=jnp.broadcast_to(row[:, None], out.shape))
 
 
 def _join_kernel(
@@ -237,7 +236,7 @@ def attention_narrow(
     kv_heads, context = k.data.shape[2:4]
     group = num_heads // kv_heads
     config = config or narrow_config(head_dim, _value_bytes(k, v), dispatch.is_rocm())
-    rows = (q * (head_dim**-0.5 * _LOG2_E)).reshape(num_tokens, kv_heads, group, head_dim)
+    rows = q.reshape(num_tokens, kv_heads, group, head_dim)
     padded = pl.next_power_of_2(group)
     if padded != group:
         rows = jnp.pad(rows, ((0, 0), (0, 0), (0, padded - group), (0, 0)))
@@ -268,8 +267,8 @@ def _prefill_kernel(
     # Inputs
     layer_ref,  # int32 [1]
     slot_ref,  # int32 [1]
-    start_ref,  # int32 [1], position of the first token
-    q_ref,  # float32 [tokens, heads, head_dim], scaled
+    positions_ref,  # int32 [tokens], consecutive
+    q_ref,  # float32 [tokens, heads, head_dim]
     k: KVPlane,  # [layers, slots, kv_heads, context, head_dim] and scales
     v: KVPlane,
     # Outputs
@@ -286,9 +285,9 @@ def _prefill_kernel(
     head = pl.program_id(1) * heads
     group, rows, tile = num_heads // k.data.shape[2], BLOCK_TOKENS * heads, config.tile
     at = (layer_ref[0], slot_ref[0], jax.lax.div(head, group))
-    first = start_ref[0] + token
+    first = positions_ref[0] + token
     here = (pl.ds(token, BLOCK_TOKENS), pl.ds(head, heads), slice(None))
-    q = q_ref[here].reshape(rows, head_dim)
+    q = q_ref[here].reshape(rows, head_dim) * (head_dim**-0.5 * _LOG2_E)
     q_pieces = _pieces(q, _compute_dtype(k)) if config.whole else (q.astype(_compute_dtype(k)),)
     position = first + jax.lax.div(jnp.arange(rows, dtype=jnp.int32), heads)
 
@@ -355,4 +354,4 @@ def attention_prefill(
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=config.num_stages),
         interpret=interpret,
         name="attention_prefill",
-    )(layer[None], slot[None], positions[:1], q * (head_dim**-0.5 * _LOG2_E), k, v)
+    )(layer[None], slot[None], positions, q, k, v)

@@ -1,3 +1,3 @@
 """Matrix product of activations with a quantized dense weight."""
 
-from kernels_pallas.dense_matmul.reference import dense_matmul as dense_matmul
+from kernels_pallas.dense_matmul.api import dense_matmul as dense_matmul

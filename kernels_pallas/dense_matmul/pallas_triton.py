@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kernels_pallas.quant.planes import Planes
-from kernels_pallas.quant.triton import PlaneOperands, operands, power_of_two_divisor, rows_dot
+from kernels_pallas.quant.triton import PlaneOperands, operands, rows_dot, tile_shape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,14 +17,14 @@ class NarrowConfig:
     """Tile sizes.
 
     Attributes:
-      block_rows: rows of a program's tile.
-      block_bytes: bytes of a row's low plane that are read at once.
+      tile_bytes: low bytes that a program reads at once.
+      row_bytes: low bytes of one row among them.
       num_warps: warps of a program.
     """
 
-    block_rows: int = 8
-    block_bytes: int = 512
-    num_warps: int = 4
+    tile_bytes: int = 2048
+    row_bytes: int = 1024
+    num_warps: int = 2
 
 
 def _kernel(
@@ -76,8 +76,13 @@ def dense_matmul_narrow(
     """
     config = config or NarrowConfig()
     rows = planes.num_rows
-    block_rows = power_of_two_divisor(rows, config.block_rows)
-    block_blocks = power_of_two_divisor(planes.num_blocks, max(config.block_bytes // planes.layout.run, 1))
+    block_rows, block_blocks = tile_shape(
+        rows,
+        planes.num_blocks,
+        planes.layout.run,
+        tile_bytes=config.tile_bytes,
+        row_bytes=config.row_bytes,
+    )
     kernel = functools.partial(_kernel, block_rows=block_rows, block_blocks=block_blocks)
     return pl.pallas_call(
         kernel,

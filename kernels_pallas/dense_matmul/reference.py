@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels_pallas.weight import LayerParts, Matrix
+from kernels_pallas.weight import LayerParts, LayerWeight
 
 _dot = functools.partial(
     jax.lax.dot_general, precision=jax.lax.Precision.HIGHEST, preferred_element_type=jnp.float32
@@ -26,7 +26,7 @@ def _matmul_parts(x: jax.Array, weight: LayerParts) -> jax.Array:
     return jax.lax.fori_loop(0, weight.num_tiles, add_tile, out)
 
 
-def dense_matmul(x: jax.Array, weight: Matrix) -> jax.Array:
+def dense_matmul(x: jax.Array, weight: LayerWeight | LayerParts) -> jax.Array:
     """`x @ W.T`, accumulated in float32.
 
     Args:

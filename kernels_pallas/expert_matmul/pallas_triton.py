@@ -1,6 +1,6 @@
 """Routed experts for few tokens: each (token, expert) pair reads its expert from a slab slot or from host memory.
 
-Two kernels: gate, up and activation for every pair; down and the weighted sum for every token. A kernel decides
+Two kernels: gate, up and activation; then down. A program decides
 by the pair's source which memory it reads; the arithmetic after that is the same, so the result is too.
 """
 
@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kernels_pallas.quant.planes import Planes
-from kernels_pallas.quant.triton import PlaneOperands, operands, power_of_two_divisor, rows_dot
+from kernels_pallas.quant.triton import PlaneOperands, operands, rows_dot, tile_shape
 
 # Source of a pair that computes nothing (an inactive token): its output is zero.
 MASKED = -1
@@ -24,15 +24,13 @@ class NarrowConfig:
     """Tile sizes of the two kernels.
 
     Attributes:
-      gate_up_rows: rows of a gate (and up) tile.
-      down_rows: rows of a down tile.
-      block_bytes: bytes of a row's low plane that are read at once.
+      tile_bytes: low bytes that a program reads at once.
+      row_bytes: low bytes of one row among them.
       num_warps: warps of a program.
     """
 
-    gate_up_rows: int = 8
-    down_rows: int = 8
-    block_bytes: int = 512
+    tile_bytes: int = 4096
+    row_bytes: int = 256
     num_warps: int = 4
 
 
@@ -62,7 +60,9 @@ def _from_source(source: jax.Array, slab_slots: int, slab, host, read) -> list[j
     if host is None:
         return read(slab, source)
     return jax.lax.cond(
-        source < slab_slots, lambda: read(slab, source), lambda: read(host, jnp.maximum(source - slab_slots, 0))
+        source < slab_slots,
+        lambda: read(slab, source),
+        lambda: read(host, jnp.maximum(source - slab_slots, 0)),
     )
 
 
@@ -112,32 +112,28 @@ def _down_kernel(
     slab: PlaneOperands,
     host: PlaneOperands | None,
     # outputs
-    out_ref,  # float32 [tokens, hidden]
+    out_ref,  # float32 [pairs, hidden], times the pair's weight
     *,
     # hyperparameters
-    num_used: int,
     slab_slots: int,
     block_rows: int,
     block_blocks: int,
 ):
-    token, start = pl.program_id(0), pl.program_id(1) * block_rows
+    pair, start = pl.program_id(0), pl.program_id(1) * block_rows
+    source = source_ref[pair]
 
-    def add_pair(rank: jax.Array, total: jax.Array) -> jax.Array:
-        pair = token * num_used + rank
-        source = source_ref[pair]
+    def read(weights: PlaneOperands, slot: jax.Array) -> list[jax.Array]:
+        lead = (layer_ref[0], slot)
+        return rows_dot(weights, lead, h_ref, [pair], start, block_rows=block_rows, block_blocks=block_blocks)
 
-        def read(weights: PlaneOperands, slot: jax.Array) -> list[jax.Array]:
-            lead = (layer_ref[0], slot)
-            return rows_dot(weights, lead, h_ref, [pair], start, block_rows=block_rows, block_blocks=block_blocks)
+    @pl.when(source >= 0)
+    def _():
+        (y,) = _from_source(source, slab_slots, slab, host, read)
+        out_ref[pair, pl.ds(start, block_rows)] = weight_ref[pair] * y
 
-        return jax.lax.cond(
-            source >= 0,
-            lambda: total + weight_ref[pair] * _from_source(source, slab_slots, slab, host, read)[0],
-            lambda: total,
-        )
-
-    total = jax.lax.fori_loop(0, num_used, add_pair, jnp.zeros((block_rows,), jnp.float32))
-    out_ref[token, pl.ds(start, block_rows)] = total
+    @pl.when(source < 0)
+    def _():
+        out_ref[pair, pl.ds(start, block_rows)] = jnp.zeros((block_rows,), jnp.float32)
 
 
 def expert_matmul_narrow(
@@ -171,17 +167,24 @@ def expert_matmul_narrow(
     layer, pairs = layer.reshape(1), sources.reshape(-1)
     params = plgpu.CompilerParams(num_warps=config.num_warps, num_stages=2)
 
-    def tile_blocks(planes: Planes) -> int:
-        return power_of_two_divisor(planes.num_blocks, max(config.block_bytes // planes.layout.run, 1))
+    def tile_of(planes: Planes) -> tuple[int, int]:
+        return tile_shape(
+            planes.num_rows,
+            planes.num_blocks,
+            planes.layout.run,
+            tile_bytes=config.tile_bytes,
+            row_bytes=config.row_bytes,
+        )
 
-    rows = power_of_two_divisor(ffn, config.gate_up_rows)
+    (gate_rows, gate_blocks), (up_rows, up_blocks) = tile_of(slab.gate), tile_of(slab.up)
+    rows = min(gate_rows, up_rows)
     h = pl.pallas_call(
         functools.partial(
             _gate_up_kernel,
             num_used=num_used,
             slab_slots=slab.num_slots,
             block_rows=rows,
-            block_blocks=(tile_blocks(slab.gate), tile_blocks(slab.up)),
+            block_blocks=(gate_blocks, up_blocks),
         ),
         out_shape=jax.ShapeDtypeStruct((num_tokens * num_used, ffn), jnp.float32),
         grid=(num_tokens * num_used, ffn // rows),
@@ -196,17 +199,16 @@ def expert_matmul_narrow(
         (operands(slab.gate), operands(slab.up)),
         None if host is None else (operands(host.gate), operands(host.up)),
     )
-    rows = power_of_two_divisor(hidden, config.down_rows)
-    return pl.pallas_call(
+    rows, blocks = tile_of(slab.down)
+    y = pl.pallas_call(
         functools.partial(
             _down_kernel,
-            num_used=num_used,
             slab_slots=slab.num_slots,
             block_rows=rows,
-            block_blocks=tile_blocks(slab.down),
+            block_blocks=blocks,
         ),
-        out_shape=jax.ShapeDtypeStruct((num_tokens, hidden), jnp.float32),
-        grid=(num_tokens, hidden // rows),
+        out_shape=jax.ShapeDtypeStruct((num_tokens * num_used, hidden), jnp.float32),
+        grid=(num_tokens * num_used, hidden // rows),
         compiler_params=params,
         interpret=interpret,
         name=f"expert_down_{slab.down.quant_type.name}",
@@ -218,3 +220,9 @@ def expert_matmul_narrow(
         operands(slab.down),
         None if host is None else operands(host.down),
     )
+    # Added one after the other, in the token's own order.
+    y = y.reshape(num_tokens, num_used, hidden)
+    out = y[:, 0]
+    for rank in range(1, num_used):
+        out = out + y[:, rank]
+    return out

@@ -14,8 +14,8 @@ from kernels_pallas.weight import LayerWeight
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["gate", "up", "down"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class ExpertWeights:
-    """The experts of one layer.
+class ExpertBlocks:
+    """The experts of one layer, as the file encodes them or in floats.
 
     Attributes:
       gate: `[experts, ffn, hidden]`.
@@ -33,7 +33,7 @@ class ExpertWeights:
         return self.gate.data.shape[1]
 
 
-def _one_expert(x: jax.Array, experts: ExpertWeights, expert: jax.Array) -> jax.Array:
+def _one_expert(x: jax.Array, experts: ExpertBlocks, expert: jax.Array) -> jax.Array:
     """One expert on `x` `[tokens, hidden]`, float32 in and out."""
     contract = functools.partial(
         jax.lax.dot_general,
@@ -47,7 +47,7 @@ def _one_expert(x: jax.Array, experts: ExpertWeights, expert: jax.Array) -> jax.
 
 
 def expert_matmul_narrow(
-    x: jax.Array, experts: ExpertWeights, expert_ids: jax.Array, expert_weights: jax.Array
+    x: jax.Array, experts: ExpertBlocks, expert_ids: jax.Array, expert_weights: jax.Array
 ) -> jax.Array:
     """Few tokens: every (token, expert) pair in order, so that a token's sum runs in its own routing order.
 
@@ -72,7 +72,7 @@ def expert_matmul_narrow(
 
 
 def expert_matmul_wide(
-    x: jax.Array, experts: ExpertWeights, expert_ids: jax.Array, expert_weights: jax.Array
+    x: jax.Array, experts: ExpertBlocks, expert_ids: jax.Array, expert_weights: jax.Array
 ) -> jax.Array:
     """Many tokens: every expert that is used once, on all tokens, in ascending order of expert id.
 

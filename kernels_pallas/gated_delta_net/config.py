@@ -24,14 +24,16 @@ class NarrowConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PrefillConfig:
-    """Sizes of the kernel for a block of a prompt.
+    """Sizes of the kernels for blocks of a prompt.
 
     Attributes:
       value_tile: columns of the state (value dims) that a program holds, at least 16.
       precision: how products are made.
-      num_warps: warps of a program.
+      num_warps: warps of a program of the kernel that carries the state.
+      prepare_warps: warps of a program of the kernel before it.
     """
 
     value_tile: int = 32
     precision: Precision = "bf16x6"
-    num_warps: int = 4
+    num_warps: int = 8
+    prepare_warps: int = 8

@@ -1,13 +1,15 @@
 """Gated delta rule kernels for GPUs: Pallas, lowered through Triton for CUDA and ROCm.
 
 A program owns some value dims of one head's state; these never meet those of other programs. Few tokens
-("narrow"): the program takes the tokens of one slot in order, in float32 without tensor cores. Prompts: one block
-of 64 tokens; the triangular system of the delta rule is solved by inverting its matrix block by block, which
-stays as tame as substitution (powers of the matrix, as in a Neumann series, do not).
+("narrow"): the program takes the tokens of one slot in order, in float32 without tensor cores. Prompts, in blocks
+of 64 tokens: a first kernel does for every block and head what needs no state, a second one carries the state
+from block to block. The triangular system of the delta rule is solved by inverting its matrix block by block,
+which stays as tame as substitution (powers of the matrix, as in a Neumann series, do not).
 
 States are written where they stand: the plane is input and output.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -29,8 +31,18 @@ def _value_tile(name: str, head_dim: int, wanted: int) -> int:
     return min(wanted, head_dim)
 
 
-def _read_state(plane_ref, at: tuple, position: jax.Array, columns: pl.Slice) -> jax.Array:
-    """The state after `position` tokens, `[head_dim, value_tile]`; `at` is layer, slot and head."""
+def _read_state(plane_ref, at: tuple, position: jax.Array, columns) -> jax.Array:
+    """Some columns of the state after `position` tokens, `[head_dim, value_tile]`.
+
+    Args:
+      plane_ref: see the kernels.
+      at: layer, slot and head.
+      position: number of tokens.
+      columns: a `pl.ds` of value dims.
+
+    Returns:
+      float32.
+    """
     layer, slot, head = at
     entry = jax.lax.rem(position, plane_ref.shape[2])
     state = plane_ref[layer, slot, entry, head, :, columns]
@@ -38,7 +50,7 @@ def _read_state(plane_ref, at: tuple, position: jax.Array, columns: pl.Slice) ->
     return jnp.where(position > 0, state, 0.0)
 
 
-def _write_state(plane_ref, at: tuple, position: jax.Array, columns: pl.Slice, state: jax.Array) -> None:
+def _write_state(plane_ref, at: tuple, position: jax.Array, columns, state: jax.Array) -> None:
     layer, slot, head = at
     plane_ref[layer, slot, jax.lax.rem(position, plane_ref.shape[2]), head, :, columns] = state
 
@@ -48,7 +60,7 @@ def _narrow_kernel(
     layer_ref,  # int32 [1]
     slots_ref,  # int32 [tokens]
     positions_ref,  # int32 [tokens]
-    mask_ref,  # int32 [tokens]
+    mask_ref,  # bool [tokens]
     q_ref,  # float32 [tokens, v_heads, head_dim]
     k_ref,  # as q
     v_ref,  # as q
@@ -76,7 +88,7 @@ def _narrow_kernel(
     def advance(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Token i; the carry is a state and the position that it belongs to, or -1."""
         state, held = carry
-        position, live = positions_ref[i], mask_ref[i] > 0
+        position, live = positions_ref[i], mask_ref[i]
         state = jax.lax.cond(
             position == held, lambda: state, lambda: _read_state(plane_ref, at, position, columns)
         )
@@ -122,7 +134,7 @@ def delta_net_narrow(
     config = config or NarrowConfig()
     num_tokens, num_heads, head_dim = q.shape
     tile = _value_tile("delta_net_narrow", head_dim, config.value_tile)
-    config = NarrowConfig(value_tile=tile, num_warps=config.num_warps)
+    config = dataclasses.replace(config, value_tile=tile)
     out, data = pl.pallas_call(
         functools.partial(_narrow_kernel, config=config, barrier=not interpret),
         out_shape=(
@@ -134,7 +146,7 @@ def delta_net_narrow(
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=1),
         interpret=interpret,
         name="delta_net_narrow",
-    )(layer[None], slots, positions, mask.astype(jnp.int32), q, k, v, log_decay, beta, plane.data)
+    )(layer[None], slots, positions, mask, q, k, v, log_decay, beta, plane.data)
     return out, RecurrentPlane(data=data)
 
 
@@ -201,63 +213,119 @@ def _inverse(coupling: jax.Array, precision: Precision) -> jax.Array:
     return inverse
 
 
-def _prefill_kernel(
+def _prepare_kernel(
     # Inputs
-    place_ref,  # int32 [5]: layer, slot, start, num_tokens, keep_history
-    q_ref,  # float32 [PREFILL_BLOCK, v_heads, head_dim]
+    num_tokens_ref,  # int32 [1]
+    q_ref,  # float32 [tokens, v_heads, head_dim]
     k_ref,  # as q
     v_ref,  # as q
-    log_decay_ref,  # float32 [PREFILL_BLOCK, v_heads]
-    beta_ref,  # float32 [PREFILL_BLOCK, v_heads]
+    log_decay_ref,  # float32 [tokens, v_heads]
+    beta_ref,  # float32 [tokens, v_heads]
+    # Outputs
+    total_ref,  # float32 [v_heads, tokens], log decay since the block's start
+    scores_ref,  # float32 [v_heads, tokens, PREFILL_BLOCK], decayed q.k of a token and those up to it
+    values_ref,  # float32 [v_heads, tokens, head_dim], U: deltas if the block's first state were 0
+    weights_ref,  # float32 [v_heads, tokens, head_dim], W: deltas are U - W (state)
+    *,
+    # Hyperparameters
+    config: PrefillConfig,
+):
+    """What a block can compute without the state: one block and head."""
+    block, head, precision = pl.program_id(0), pl.program_id(1), config.precision
+    size, num_tokens = PREFILL_BLOCK, num_tokens_ref[0]
+    rows = pl.ds(block * size, size)
+
+    @pl.when(block * size < num_tokens)
+    def _():
+        valid = block * size + jnp.arange(size, dtype=jnp.int32) < num_tokens
+        row = jax.lax.broadcasted_iota(jnp.int32, (size, size), 0)
+        column = jax.lax.broadcasted_iota(jnp.int32, (size, size), 1)
+        beta = jnp.where(valid, beta_ref[rows, head], 0.0)[:, None]
+        log_decay = jnp.where(valid, log_decay_ref[rows, head], 0.0)
+        total = jnp.sum(jnp.where(column <= row, log_decay[None], 0.0), axis=1)
+        total_ref[head, rows] = total
+        # exp only of what is kept: above the diagonal the exponent is positive and may overflow.
+        difference = jnp.where(column <= row, total[:, None] - total[None], 0.0)
+        decay = jnp.where(column <= row, jnp.exp(difference), 0.0)
+
+        k = jnp.where(valid[:, None], k_ref[rows, head, :], 0.0)
+        keys = _pieces(k, precision)
+        queries = _pieces(jnp.where(valid[:, None], q_ref[rows, head, :], 0.0), precision)
+        scores_ref[head, rows, :] = decay * _dot(queries, keys, (1, 1))
+        coupling = jnp.where(column < row, beta * decay * _dot(keys, keys, (1, 1)), 0.0)
+        inverse = _pieces(_inverse(coupling, precision), precision)
+        weights_ref[head, rows, :] = _dot(inverse, _pieces(beta * jnp.exp(total)[:, None] * k, precision))
+        v = jnp.where(valid[:, None], v_ref[rows, head, :], 0.0)
+        values_ref[head, rows, :] = _dot(inverse, _pieces(beta * v, precision))
+
+
+def _prefill_kernel(
+    # Inputs
+    layer_ref,  # int32 [1]
+    slot_ref,  # int32 [1]
+    start_ref,  # int32 [1]
+    num_tokens_ref,  # int32 [1]
+    keep_history_ref,  # bool [1]
+    q_ref,  # float32 [tokens, v_heads, head_dim]
+    k_ref,  # as q
+    total_ref,  # see _prepare_kernel
+    scores_ref,
+    values_ref,
+    weights_ref,
     _,  # the plane, read through its output
     # Outputs
-    out_ref,  # float32 [PREFILL_BLOCK, v_heads, head_dim]
+    out_ref,  # float32 [tokens, v_heads, head_dim]
     plane_ref,  # float32 [layers, slots, ring, v_heads, head_dim, head_dim]
     *,
     # Hyperparameters
     config: PrefillConfig,
 ):
-    """A block of tokens for one head and some value dims."""
+    """One head and some value dims, block after block."""
     head, size, precision = pl.program_id(0), PREFILL_BLOCK, config.precision
     columns = pl.ds(pl.program_id(1) * config.value_tile, config.value_tile)
-    layer, slot, start, num_tokens, keep_history = (place_ref[i] for i in range(5))
-    at = (layer, slot, head)
+    at = (layer_ref[0], slot_ref[0], head)
+    start, num_tokens = start_ref[0], num_tokens_ref[0]
     token = jnp.arange(size, dtype=jnp.int32)
-    valid = token < num_tokens
-    row = jax.lax.broadcasted_iota(jnp.int32, (size, size), 0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (size, size), 1)
-
-    k = jnp.where(valid[:, None], k_ref[:, head, :], 0.0)
-    q = jnp.where(valid[:, None], q_ref[:, head, :], 0.0)
-    v = jnp.where(valid[:, None], v_ref[:, head, columns], 0.0)
-    beta = jnp.where(valid, beta_ref[:, head], 0.0)
-    log_decay = jnp.where(valid, log_decay_ref[:, head], 0.0)
-    state = _read_state(plane_ref, at, start, columns)
-
-    total = jnp.sum(jnp.where(column <= row, log_decay[None], 0.0), axis=1)
-    # exp only of what is kept: above the diagonal the exponent is positive and may overflow.
-    difference = jnp.where(column <= row, total[:, None] - total[None], 0.0)
-    decay = jnp.where(column <= row, jnp.exp(difference), 0.0)
-    from_start = jnp.exp(total)[:, None]
-    keys, state_pieces = _pieces(k, precision), _pieces(state, precision)
-    coupling = jnp.where(column < row, beta[:, None] * decay * _dot(keys, keys, (1, 1)), 0.0)
-    target = beta[:, None] * (v - from_start * _dot(keys, state_pieces))
-    delta = _pieces(_dot(_pieces(_inverse(coupling, precision), precision), _pieces(target, precision)), precision)
-
-    queries = _pieces(q, precision)
-    scores = _pieces(decay * _dot(queries, keys, (1, 1)), precision)
-    out_ref[:, head, columns] = from_start * _dot(queries, state_pieces) + _dot(scores, delta)
-
-    def store_state(count: jax.Array, _: None) -> None:
-        last = jnp.sum(jnp.where(token == count - 1, total, 0.0))
-        used = token < count
-        weight = jnp.where(used, jnp.exp(jnp.where(used, last - total, 0.0)), 0.0)
-        added = _dot(_pieces(k * weight[:, None], precision), delta, (0, 0))
-        _write_state(plane_ref, at, start + count, columns, jnp.exp(last) * state + added)
-
     reach = plane_ref.shape[2] - 1
-    oldest = jnp.where(keep_history > 0, jnp.maximum(num_tokens - reach, 1), num_tokens)
-    jax.lax.fori_loop(oldest, num_tokens + 1, store_state, None)
+    oldest = jnp.where(keep_history_ref[0], jnp.maximum(num_tokens - reach, 1), num_tokens)
+
+    def advance(block: jax.Array, state: jax.Array) -> jax.Array:
+        rows, before = pl.ds(block * size, size), block * size
+        valid = (before + token < num_tokens)[:, None]
+        total, pieces = total_ref[head, rows], _pieces(state, precision)
+        delta = values_ref[head, rows, columns] - _dot(_pieces(weights_ref[head, rows, :], precision), pieces)
+        deltas = _pieces(delta, precision)
+        queries = _pieces(jnp.where(valid, q_ref[rows, head, :], 0.0), precision)
+        out = jnp.exp(total)[:, None] * _dot(queries, pieces)
+        out_ref[rows, head, columns] = out + _dot(_pieces(scores_ref[head, rows, :], precision), deltas)
+        k = jnp.where(valid, k_ref[rows, head, :], 0.0)
+
+        def store_state(count: jax.Array, _: jax.Array) -> jax.Array:
+            """The state after `count` tokens of the block, by one expression wherever a prompt ends."""
+            last = jnp.sum(jnp.where(token == count - 1, total, 0.0))
+            used = token < count
+            weight = jnp.where(used, jnp.exp(jnp.where(used, last - total, 0.0)), 0.0)
+            added = _dot(_pieces(k * weight[:, None], precision), deltas, (0, 0))
+            new = jnp.exp(last) * state + added
+
+            @pl.when(before + count >= oldest)
+            def _():
+                _write_state(plane_ref, at, start + before + count, columns, new)
+
+            return new
+
+        last = jnp.minimum(num_tokens - before, size)
+        first = jnp.minimum(jnp.maximum(oldest - before, 1), last)
+        return jax.lax.fori_loop(first, last + 1, store_state, state)
+
+    num_blocks = jax.lax.div(num_tokens + (size - 1), size)
+    state = _read_state(plane_ref, at, start, columns)
+    jax.lax.fori_loop(0, num_blocks, advance, state)
+
+    def clear(block: jax.Array, _: None) -> None:
+        out_ref[pl.ds(block * size, size), head, columns] = jnp.zeros((size, config.value_tile), jnp.float32)
+
+    jax.lax.fori_loop(num_blocks, q_ref.shape[0] // size, clear, None)
 
 
 def delta_net_prefill(
@@ -276,26 +344,44 @@ def delta_net_prefill(
     config: PrefillConfig | None = None,
     interpret: bool = False,
 ) -> tuple[jax.Array, RecurrentPlane]:
-    """One block of PREFILL_BLOCK tokens of a slot; arguments and results as `reference.delta_net_prefill`."""
+    """Tokens of a slot in blocks of PREFILL_BLOCK; arguments and results as `reference.delta_net_prefill`.
+
+    Takes several blocks at once too, with the bits of one call a block; `keep_history` then counts for the
+    end of the last.
+    """
     config = config or PrefillConfig()
     num_rows, num_heads, head_dim = q.shape
-    if num_rows != PREFILL_BLOCK:
-        raise NotImplementedError(f"delta_net_prefill: {num_rows} tokens, not {PREFILL_BLOCK}")
+    if num_rows % PREFILL_BLOCK:
+        raise NotImplementedError(f"delta_net_prefill: {num_rows} tokens, not a multiple of {PREFILL_BLOCK}")
     tile = _value_tile("delta_net_prefill", head_dim, config.value_tile)
-    config = PrefillConfig(value_tile=tile, precision=config.precision, num_warps=config.num_warps)
+    config = dataclasses.replace(config, value_tile=tile)
+
+    def floats(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    parts = pl.pallas_call(
+        functools.partial(_prepare_kernel, config=config),
+        out_shape=(
+            floats(num_heads, num_rows),
+            floats(num_heads, num_rows, PREFILL_BLOCK),
+            floats(num_heads, num_rows, head_dim),
+            floats(num_heads, num_rows, head_dim),
+        ),
+        grid=(num_rows // PREFILL_BLOCK, num_heads),
+        compiler_params=plgpu.CompilerParams(num_warps=config.prepare_warps, num_stages=1),
+        interpret=interpret,
+        name="delta_net_prepare",
+    )(num_tokens[None], q, k, v, log_decay, beta)
     out, data = pl.pallas_call(
         functools.partial(_prefill_kernel, config=config),
-        out_shape=(
-            jax.ShapeDtypeStruct(q.shape, jnp.float32),
-            jax.ShapeDtypeStruct(plane.data.shape, jnp.float32),
-        ),
+        out_shape=(floats(*q.shape), floats(*plane.data.shape)),
         grid=(num_heads, head_dim // tile),
-        input_output_aliases={6: 1},
+        input_output_aliases={11: 1},
         compiler_params=plgpu.CompilerParams(num_warps=config.num_warps, num_stages=1),
         interpret=interpret,
         name="delta_net_prefill",
     )(
-        jnp.stack([layer, slot, start, num_tokens, keep_history.astype(jnp.int32)]),
-        q, k, v, log_decay, beta, plane.data,
+        layer[None], slot[None], start[None], num_tokens[None], keep_history[None],
+        q, k, *parts, plane.data,
     )  # fmt: skip
     return out, RecurrentPlane(data=data)

@@ -2,7 +2,7 @@
 
 A block of the file mixes codes, scales and minimums at odd offsets. Kernels read them best when each is
 contiguous and aligned. Nothing is rounded: planes hold the file's own bits in another order, so a kernel computes
-with exactly the file's values.
+with exactly the file's values (but MXFP4 exponents 0 and 1, below 1e-37, which count as 0).
 
 In a block, `parts` runs of `run` bytes hold the low bits of codes, `fields` codes to a byte. For the value at
 (part, field, place) of a block:
@@ -13,7 +13,9 @@ In a block, `parts` runs of `run` bytes hold the low bits of codes, `fields` cod
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,17 +43,17 @@ class PlaneLayout:
       zero: subtracted from codes.
       table: code book, or None.
       high_bits: bits that the high plane adds to a code, 0 without one.
-      high_at: (run of high bytes, shift) of each (part, field).
+      high_at: (run of high bytes, shift) of each (part, field); the part may be traced, so no division.
     """
 
     parts: int
     run: int
     low_bits: int
-    first: Callable[[int, int], int]
+    first: Callable[[Any, int], Any]
     zero: int = 0
     table: tuple[int, ...] | None = None
     high_bits: int = 0
-    high_at: Callable[[int, int], tuple[int, int]] | None = None
+    high_at: Callable[[Any, int], tuple[Any, Any]] | None = None
 
     @property
     def fields(self) -> int:
@@ -66,7 +68,9 @@ class PlaneLayout:
     def permutation(self) -> np.ndarray:
         """Index in the block of every value, int32 `[parts, fields, run]`."""
         shape = (self.parts, self.fields, self.run)
-        out = np.array([self.first(p, f) + place for p, f, place in np.ndindex(shape)], np.int32).reshape(shape)
+        out = np.array([self.first(p, f) + place for p, f, place in np.ndindex(shape)], np.int32).reshape(
+            shape
+        )
         assert np.array_equal(np.sort(out, axis=None), np.arange(self.block))
         return out
 
@@ -118,22 +122,38 @@ class Planes:
         """Columns of the matrix."""
         return self.num_blocks * self.layout.block
 
+    def map(self, change: Callable[[jax.Array, int], jax.Array]) -> "Planes":
+        """The planes with every array changed by `change(array, position of its rows axis from the end)`."""
+
+        def apply(x: jax.Array | None, rows_axis: int) -> jax.Array | None:
+            return None if x is None else change(x, rows_axis)
+
+        return dataclasses.replace(
+            self,
+            low=change(self.low, -3),
+            high=apply(self.high, -3),
+            d=change(self.d, -2),
+            sc=apply(self.sc, -2),
+            m=apply(self.m, -2),
+            mins=apply(self.mins, -2),
+        )
+
     @property
     def num_bytes(self) -> int:
         """Bytes of all planes."""
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self))
 
 
-def _halves(run: int) -> Callable[[int, int], int]:
+def _halves(run: int) -> Callable[[Any, int], Any]:
     return lambda part, field: (part * 2 + field) * run
 
 
-def _two_bit_first(part: int, field: int) -> int:
-    return part // 2 * 128 + field * 32 + part % 2 * 16
+def _two_bit_first(part: Any, field: int) -> Any:
+    return (part >> 1) * 128 + field * 32 + (part & 1) * 16
 
 
-def _q6_first(part: int, field: int) -> int:
-    return part // 4 * 128 + field * 64 + part % 4 * 16
+def _q6_first(part: Any, field: int) -> Any:
+    return (part >> 2) * 128 + field * 64 + (part & 3) * 16
 
 
 _four_bit_32 = functools.partial(PlaneLayout, parts=1, run=16, low_bits=4, first=_halves(16))
@@ -161,7 +181,7 @@ LAYOUTS: dict[GGMLQuantizationType, PlaneLayout] = {
         first=_q6_first,
         zero=32,
         high_bits=2,
-        high_at=lambda part, field: (part // 4 * 2 + part % 2, 2 * (field * 2 + part % 4 // 2)),
+        high_at=lambda part, field: ((part >> 2) * 2 + (part & 1), 2 * (field * 2 + ((part & 3) >> 1))),
     ),
     _T.Q2_K: PlaneLayout(parts=4, run=16, low_bits=2, first=_two_bit_first),
     _T.Q3_K: PlaneLayout(
@@ -171,7 +191,7 @@ LAYOUTS: dict[GGMLQuantizationType, PlaneLayout] = {
         first=_two_bit_first,
         zero=4,
         high_bits=1,
-        high_at=lambda part, field: (part % 2, part // 2 * 4 + field),
+        high_at=lambda part, field: (part & 1, (part >> 1) * 4 + field),
     ),
     _T.IQ4_XS: PlaneLayout(
         parts=8, run=16, low_bits=4, first=_halves(16), table=tuple(NON_LINEAR_4BIT.tolist())
@@ -294,8 +314,16 @@ def to_planes(storage: jax.Array, quant_type: GGMLQuantizationType) -> Planes:
     return Planes(low=low, high=high, d=d, sc=sc, m=m, mins=mins, quant_type=quant_type)
 
 
+def plane_bytes(shape: tuple[int, ...], quant_type: GGMLQuantizationType) -> int:
+    """Bytes of the planes of a weight of this shape."""
+    *lead, columns = shape
+    row = jax.ShapeDtypeStruct((1, format_for(quant_type).row_bytes(columns)), jnp.uint8)
+    planes = jax.eval_shape(functools.partial(to_planes, quant_type=quant_type), row)
+    return planes.num_bytes * math.prod(lead)
+
+
 def planes_float32(planes: Planes) -> jax.Array:
-    """Values `[..., rows, columns]`, bit for bit those of `dequantize` (the measure for kernels)."""
+    """Values `[..., rows, columns]`, those of `dequantize` (the measure for kernels)."""
     layout = planes.layout
     pieces = []
     for part in range(layout.parts):

@@ -67,7 +67,23 @@ def power_of_two_divisor(n: int, most: int) -> int:
     return size
 
 
-def codes_of(refs: PlaneOperands, low: jax.Array, high: jax.Array | None, part: int, field: int) -> jax.Array:
+def tile_shape(rows: int, num_blocks: int, run: int, *, tile_bytes: int, row_bytes: int) -> tuple[int, int]:
+    """Rows and blocks of a tile of low bytes, powers of two that divide the weight's.
+
+    Args:
+      rows: rows of the weight.
+      num_blocks: blocks of a row.
+      run: bytes that a block gives to the tile.
+      tile_bytes: bytes of a tile.
+      row_bytes: most bytes of one row.
+    """
+    blocks = power_of_two_divisor(num_blocks, max(row_bytes // run, 1))
+    return power_of_two_divisor(rows, max(tile_bytes // (blocks * run), 1)), blocks
+
+
+def codes_of(
+    refs: PlaneOperands, low: jax.Array, high: jax.Array | None, part: int | jax.Array, field: int
+) -> jax.Array:
     """Code values float32 of one (part, field): `low` and `high` are bytes of the tile, any shape."""
     layout = refs.layout
     if layout.low_bits == 8:
@@ -80,7 +96,7 @@ def codes_of(refs: PlaneOperands, low: jax.Array, high: jax.Array | None, part: 
     if high is not None:
         assert layout.high_at is not None
         _, shift = layout.high_at(part, field)
-        extra = (high >> jnp.uint8(shift)) & jnp.uint8((1 << layout.high_bits) - 1)
+        extra = (high >> jnp.asarray(shift, jnp.uint8)) & jnp.uint8((1 << layout.high_bits) - 1)
         code = code | (extra << jnp.uint8(layout.low_bits))
     if refs.table is not None:
         return refs.table[code.astype(jnp.int32)]
@@ -88,7 +104,7 @@ def codes_of(refs: PlaneOperands, low: jax.Array, high: jax.Array | None, part: 
 
 
 def scale_and_offset(
-    refs: PlaneOperands, lead: tuple, part: int, field: int, rows, blocks
+    refs: PlaneOperands, lead: tuple, part: int | jax.Array, field: int, rows, blocks
 ) -> tuple[jax.Array, jax.Array | None]:
     """Scale and offset of the codes of one (part, field), float32 `[rows, blocks]`, `zero` included."""
     at_d = part if refs.d.shape[-3] > 1 else 0
@@ -134,27 +150,29 @@ def rows_dot(
     rows = pl.ds(row_start, block_rows)
     num_blocks = refs.low.shape[-2]
 
+    steps = num_blocks // block_blocks
+
     def step(i: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        blocks = pl.ds(i * block_blocks, block_blocks)
+        part, chunk = jax.lax.div(i, jnp.int32(steps)), jax.lax.rem(i, jnp.int32(steps))
+        blocks = pl.ds(chunk * block_blocks, block_blocks)
         out = list(sums)
-        for part in range(layout.parts):
-            low = refs.low[(*lead, part, rows, blocks, slice(None))]
-            for field in range(layout.fields):
-                high = None
-                if refs.high is not None:
-                    assert layout.high_at is not None
-                    run, _ = layout.high_at(part, field)
-                    high = refs.high[(*lead, run, rows, blocks, slice(None))]
-                codes = codes_of(refs, low, high, part, field)
-                scale, offset = scale_and_offset(refs, lead, part, field, rows, blocks)
-                for n, token in enumerate(tokens):
-                    x = x_ref[token, blocks, pl.ds(layout.first(part, field), layout.run)]
-                    added = jnp.sum(codes * x[None], axis=2) * scale
-                    if offset is not None:
-                        added = added + offset * jnp.sum(x, axis=1)[None]
-                    out[n] = out[n] + added
+        low = refs.low[(*lead, part, rows, blocks, slice(None))]
+        for field in range(layout.fields):
+            high = None
+            if refs.high is not None:
+                assert layout.high_at is not None
+                run, _ = layout.high_at(part, field)
+                high = refs.high[(*lead, run, rows, blocks, slice(None))]
+            codes = codes_of(refs, low, high, part, field)
+            scale, offset = scale_and_offset(refs, lead, part, field, rows, blocks)
+            for n, token in enumerate(tokens):
+                x = x_ref[token, blocks, pl.ds(layout.first(part, field), layout.run)]
+                added = jnp.sum(codes * x[None], axis=2) * scale
+                if offset is not None:
+                    added = added + offset * jnp.sum(x, axis=1)[None]
+                out[n] = out[n] + added
         return tuple(out)
 
     zero = jnp.zeros((block_rows, block_blocks), jnp.float32)
-    sums = jax.lax.fori_loop(0, num_blocks // block_blocks, step, (zero,) * len(tokens))
+    sums = jax.lax.fori_loop(0, layout.parts * steps, step, (zero,) * len(tokens))
     return [jnp.sum(total, axis=1) for total in sums]

@@ -103,12 +103,12 @@ class Engine:
             next to a chunk.
 
         Yields:
-          Hidden values float32 `[chunk, hidden]` of each chunk, and how many of its rows count.
+          Hidden values float32 `[bucket, hidden]` of each chunk, and how many of its rows count.
         """
         size = self.plan.ubatch_size
         for start in range(0, len(prompt), size):
             part = prompt[start : start + size]
-            tokens = np.zeros((self.plan.chunk,), np.int32)
+            tokens = np.zeros((self.steps.bucket(len(part)),), np.int32)
             tokens[: len(part)] = part
             self.state, hidden = self.steps.prefill(
                 weights=self._weights,

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from kernels_pallas import dispatch
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
 from moejax.engine.sampling import Sampler, sample
 from moejax.engine.state import SessionState
@@ -55,6 +56,21 @@ class Steps:
         """All programs."""
         return self.prefill, self.first_token, self.decode, self.block_logits
 
+    def rows_at_once(self, num_tokens: int) -> int:
+        """Tokens of a prefill call that go through a layer together.
+
+        Kernels compute every row by itself, so a whole chunk reads each weight once. The reference computes in
+        blocks of one size, or a row's bits would depend on the size of its chunk.
+        """
+        return num_tokens if dispatch.use_pallas() else PREFILL_BLOCK
+
+    def bucket(self, num_tokens: int) -> int:
+        """The size to which a prefill call of so many tokens is padded."""
+        size = PREFILL_BLOCK
+        while dispatch.use_pallas() and size < num_tokens:
+            size *= 2
+        return min(size, self.chunk) if dispatch.use_pallas() else self.chunk
+
     def _prefill(
         self,
         weights: ModelWeights,
@@ -71,35 +87,39 @@ class Steps:
         Args:
           weights: all weights.
           state: donated.
-          tokens: int32 `[chunk]`.
+          tokens: int32 `[bucket]`.
           slot: int32 scalar.
-          num_tokens: int32 scalar, 1..chunk.
+          num_tokens: int32 scalar, 1..bucket.
 
         Returns:
-          The state, and the hidden values of all positions, float32 `[chunk, hidden]`.
+          The state, and the hidden values of all positions, float32 `[bucket, hidden]`.
         """
         start = state.length[slot]
-        lane = jnp.arange(PREFILL_BLOCK, dtype=jnp.int32)
-        num_blocks = (num_tokens + PREFILL_BLOCK - 1) // PREFILL_BLOCK
+        size = self.rows_at_once(tokens.shape[0])
+        lane = jnp.arange(size, dtype=jnp.int32)
+        num_blocks = (num_tokens + size - 1) // size
 
         def block(i: jax.Array, carry: tuple):
             caches, hidden = carry
-            offset = i * PREFILL_BLOCK
+            offset = i * size
             rows = Rows(
                 slots=jnp.broadcast_to(slot, lane.shape),
                 positions=start + offset + lane,
                 mask=offset + lane < num_tokens,
                 # Going back from the chunk's end may reach into the block before the last.
-                keep_history=num_tokens - (offset + PREFILL_BLOCK) < ROLLBACK_WINDOW,
+                keep_history=num_tokens - (offset + size) < ROLLBACK_WINDOW,
                 wide=True,
             )
-            block_tokens = jax.lax.dynamic_slice_in_dim(tokens, offset, PREFILL_BLOCK)
+            block_tokens = jax.lax.dynamic_slice_in_dim(tokens, offset, size)
             values, caches = self.model.forward(weights, caches, block_tokens, rows)
             return caches, jax.lax.dynamic_update_slice_in_dim(hidden, values, offset, 0)
 
-        hidden = jnp.zeros((self.chunk, self.model.config.hidden_size), jnp.float32)
-        caches, hidden = jax.lax.fori_loop(0, num_blocks, block, (state.caches, hidden))
-        index = jnp.arange(self.chunk, dtype=jnp.int32)
+        hidden = jnp.zeros((tokens.shape[0], self.model.config.hidden_size), jnp.float32)
+        if size == tokens.shape[0]:
+            caches, hidden = block(jnp.int32(0), (state.caches, hidden))
+        else:
+            caches, hidden = jax.lax.fori_loop(0, num_blocks, block, (state.caches, hidden))
+        index = jnp.arange(tokens.shape[0], dtype=jnp.int32)
         position = jnp.where(index < num_tokens, start + index, state.context)  # out of range, dropped
         state = dataclasses.replace(
             state,
@@ -131,7 +151,7 @@ class Steps:
         Args:
           weights: all weights.
           state: donated.
-          hidden: float32 `[chunk, hidden]` from the last prefill call.
+          hidden: float32 `[bucket, hidden]` from the last prefill call.
           index: int32 scalar, row of the prompt's last token in `hidden`.
           slot: int32 scalar.
           sampler: parameters of all slots.

@@ -43,9 +43,9 @@ def moe(
     )
     ids, mix = policy.route(logits, view)
     experts = ExpertWeights(
-        gate=weights.blocks("ffn_gate_exps.weight"),
-        up=weights.blocks("ffn_up_exps.weight"),
-        down=weights.blocks("ffn_down_exps.weight"),
+        gate=weights.expert("ffn_gate_exps.weight"),
+        up=weights.expert("ffn_up_exps.weight"),
+        down=weights.expert("ffn_down_exps.weight"),
     )
     if rows.wide:
         # Padding must not touch an expert: its id is past the last one.

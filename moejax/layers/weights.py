@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import jax
 
-from kernels_pallas.weight import LayerWeight, Matrix, MatrixStack
+from kernels_pallas.weight import LayerPlanes, LayerWeight, Matrix, MatrixStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,12 @@ class LayerWeights:
         """A weight in the file's own encoding, or in floats."""
         weight = self[name]
         assert isinstance(weight, LayerWeight), name
+        return weight
+
+    def expert(self, name: str) -> LayerWeight | LayerPlanes:
+        """An expert weight, in the file's encoding or in the layout of kernels."""
+        weight = self[name]
+        assert isinstance(weight, LayerWeight | LayerPlanes), name
         return weight
 
     def vector(self, name: str) -> jax.Array:

@@ -9,6 +9,7 @@ import enum
 import math
 
 from kernels_pallas.quant import format_for
+from kernels_pallas.quant.planes import has_planes, plane_bytes
 from moejax.loading.describe import BoundTensor, ModelDescription
 from moejax.models.specs import TensorKind
 
@@ -18,7 +19,8 @@ class Held(enum.Enum):
 
     FILE = "file"  # as the file encodes it
     FLOAT32 = "float32"
-    PARTS = "parts"  # a byte a value with float32 scales, see kernels_pallas.weight.StackedParts
+    PARTS = "parts"  # a byte a value with float32 scales, see kernels_pallas.weight.StackedParts (CPU)
+    PLANES = "planes"  # the file's bits in the layout of GPU kernels, see kernels_pallas.quant.planes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Holding:
         return sum(self.num_bytes.values())
 
 
+_EXPERTS = ("ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight")
 _ALWAYS_FLOAT = (TensorKind.VECTOR, TensorKind.ROUTER)
 
 
@@ -52,15 +55,22 @@ def _held_bytes(tensor: BoundTensor, held: Held) -> int:
     count = math.prod(tensor.spec.shape)
     if held is Held.PARTS:  # a code a value, and at most two float32 for each 16 values
         return count + count // 2
+    if held is Held.PLANES:  # scales of a few bits take a byte each
+        return plane_bytes(tensor.spec.shape, tensor.quant_type)
     return 4 * count if held is Held.FLOAT32 else tensor.num_bytes
 
 
-def plan_holding(description: ModelDescription, unpack_budget_bytes: int) -> Holding:
+def _planes_fit(tensors: list[BoundTensor]) -> bool:
+    return all(has_planes(tensor.quant_type, tensor.spec.shape[-1]) for tensor in tensors)
+
+
+def plan_holding(description: ModelDescription, unpack_budget_bytes: int, *, kernels: bool) -> Holding:
     """Decides for every trunk weight; a weight of all layers is decided at once so that layers stack.
 
     Args:
       description: the model.
-      unpack_budget_bytes: most bytes that unpacked matrices may take, 0 to keep all as in the file.
+      unpack_budget_bytes: most bytes that unpacked matrices may take, 0 to keep all as in the file (CPU).
+      kernels: Pallas kernels will run: matrices and experts take their layout where it exists.
     """
     groups: dict[str, list[BoundTensor]] = {}
     for part in (description.globals, *description.layers):
@@ -74,12 +84,18 @@ def plan_holding(description: ModelDescription, unpack_budget_bytes: int) -> Hol
         kind = groups[name][0].spec.kind
         return kind is TensorKind.DENSE or (kind is TensorKind.EMBEDDING and description.config.tied_output)
 
+    def is_multiplied(name: str) -> bool:
+        return used_whole(name) or groups[name][0].spec.kind is TensorKind.EXPERT
+
     left, unpacked = unpack_budget_bytes, set()
     # Small groups first: the more groups fit, the fewer weights are unpacked again in every step.
     for name in sorted(filter(used_whole, groups), key=size):
         if size(name) <= left:
             unpacked.add(name)
             left -= size(name)
+    in_planes = {name for name in groups if kernels and _planes_fit(groups[name]) and is_multiplied(name)}
+    if not in_planes.issuperset(_EXPERTS):
+        in_planes -= set(_EXPERTS)  # the three weights of an expert go together
     forms: dict[str, Held] = {}
     num_bytes = dict.fromkeys(Held, 0)
     for name, tensors in groups.items():
@@ -87,6 +103,8 @@ def plan_holding(description: ModelDescription, unpack_budget_bytes: int) -> Hol
             held = Held.FILE
             if tensor.spec.kind in _ALWAYS_FLOAT:
                 held = Held.FLOAT32
+            elif name in in_planes:
+                held = Held.PLANES
             elif name in unpacked:
                 held = _unpacked(tensor)
             forms[tensor.name] = held

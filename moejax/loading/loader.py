@@ -10,7 +10,8 @@ from gguf import GGMLQuantizationType
 
 from host_tier.gguf_index import GGUFIndex
 from kernels_pallas.quant import as_storage, dequantize, split_blocks
-from kernels_pallas.weight import MatrixStack, StackedParts, StackedWeight
+from kernels_pallas.quant.planes import to_planes
+from kernels_pallas.weight import MatrixStack, StackedParts, StackedPlanes, StackedWeight
 from moejax.loading.describe import BoundTensor, ModelDescription
 from moejax.loading.holding import Held, Holding
 from moejax.loading.stacks import LayerStack
@@ -26,6 +27,8 @@ def _put_layer(
     """Writes one layer of a stack in place (the stack is donated, so it is never there twice)."""
     if isinstance(stack, StackedParts):
         return stack.with_layer(layer, split_blocks(storage, quant_type))
+    if isinstance(stack, StackedPlanes):
+        return stack.with_layer(layer, to_planes(storage, quant_type))
     value = dequantize(storage, quant_type) if held is Held.FLOAT32 else storage
     start = (layer,) + (jnp.int32(0),) * (stack.data.ndim - 1)
     data = jax.lax.dynamic_update_slice(stack.data, value.reshape(1, *stack.data.shape[1:]), start)
@@ -37,6 +40,9 @@ def _empty_stack(tensor: BoundTensor, storage: np.ndarray, held: Held, layers: i
     if held is Held.PARTS:
         parts = jax.eval_shape(functools.partial(split_blocks, quant_type=tensor.quant_type), storage)
         return StackedParts.zeros(layers, parts)
+    if held is Held.PLANES:
+        planes = jax.eval_shape(functools.partial(to_planes, quant_type=tensor.quant_type), storage)
+        return StackedPlanes(jax.tree.map(lambda x: jnp.zeros((layers, *x.shape), x.dtype), planes))
     if held is Held.FLOAT32:
         return StackedWeight(
             data=jnp.zeros((layers, *shape), jnp.float32), quant_type=GGMLQuantizationType.F32

@@ -173,9 +173,10 @@ def test_parts_make_the_values(form):
     _assert_same_bits(values.reshape(want.shape), want, form)
 
 
-@each_block_format
-def test_narrow_results_are_rounded_once(form):
+@pytest.mark.parametrize("name", ["Q4_1", "Q6_K", "IQ2_XS", "MXFP4"])  # the cast is the same for all
+def test_narrow_results_are_rounded_once(name):
     """Also where they are widened again in the same program, which must not undo the rounding."""
+    form = format_for(GGMLQuantizationType[name])
     dtypes = (jnp.bfloat16, jnp.float16)
     raw = _in_rows(form, _random_blocks(form, "narrow"))[:4]
 
