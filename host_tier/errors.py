@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right: a file, a flag, a request."""
+"""What programs report in one line: input that a user can put right, and failures while running."""
 
 
 class InputError(ValueError):
@@ -6,3 +6,7 @@ class InputError(ValueError):
 
     Programs print it to standard error and exit with code 2, never with a traceback.
     """
+
+
+class EngineError(RuntimeError):
+    """A failure while running that no other input would have avoided. One line; programs exit with code 1."""

@@ -138,13 +138,15 @@ def _check_preamble(path: str) -> int:
             raise InputError(f"{path}: is not a regular file")
         with open(path, "rb") as file:
             start = file.read(_PREAMBLE_BYTES)
+    except InputError:
+        raise
     except FileNotFoundError:
         problem = "a link to a file that does not exist" if os.path.islink(path) else "no such file"
         raise InputError(f"{path or repr(path)}: {problem}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a zero byte in the name
-        raise InputError(f"{path!r}: not a file name: {error}") from error
+        raise InputError(f"{path!r} cannot be a file name: {error}") from error
     if not start:
         raise InputError(f"{path}: is empty")
     if start.startswith(b"version https://git-lfs"):

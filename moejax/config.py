@@ -65,7 +65,7 @@ class AttentionConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeltaNetConfig:
-    """Gated delta net (ARCH.md 3.2, transformers `Qwen3_5GatedDeltaNet`).
+    """Gated delta net (docs/ARCHITECTURES.md 3.2, transformers `Qwen3_5GatedDeltaNet`).
 
     Attributes:
       num_k_heads: query/key heads.

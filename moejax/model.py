@@ -59,17 +59,18 @@ class Model:
     stacks: tuple[LayerStack, ...]
     routing: RoutingPolicy
 
-    def init_caches(self, *, slots: int, context: int, type_k: str, type_v: str) -> Caches:
+    def init_caches(self, *, slots: int, context: int, padding: int, type_k: str, type_v: str) -> Caches:
         """Empty state of all layers.
 
         Args:
           slots: sessions side by side.
-          context: positions of a session; a multiple of KV_BLOCK is allocated.
+          context: positions of a session.
+          padding: tokens that a step may be padded with: the last step may begin at the last position, and its
+            padding must lie inside the cache too.
           type_k: f32, bf16, f16 or q8_0.
           type_v: likewise.
         """
-        # A block of a prompt may start at any position; its padding must lie inside the cache too.
-        length = (context // KV_BLOCK + 1) * KV_BLOCK
+        length = -(-(context + padding) // KV_BLOCK) * KV_BLOCK
 
         def place(mixer: Mixer, layers: int) -> AttentionCache | DeltaNetCache:
             if mixer is Mixer.DELTA_NET:

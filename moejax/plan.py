@@ -35,6 +35,7 @@ class Plan:
       stacks: how layers are stacked.
       context: positions of a session.
       chunk: most prompt tokens of a prefill call, a multiple of the block.
+      padding: positions that the caches have beyond the context.
       ubatch_size: prompt tokens that are given to a prefill call.
       type_k: type of the key cache.
       type_v: type of the value cache.
@@ -49,6 +50,7 @@ class Plan:
     stacks: tuple[LayerStack, ...]
     context: int
     chunk: int
+    padding: int
     ubatch_size: int
     type_k: str
     type_v: str
@@ -101,15 +103,21 @@ def _storage(name: str, tensor: BoundTensor, holding: Holding) -> tuple[str, str
     return name, held.value, "" if held is Held.FLOAT32 else tensor.quant_type.name
 
 
+def _max_repeats(description: ModelDescription) -> int:
+    """Layers that may share an array: kernels compute offsets in signed 32 bits up to 4 GiB."""
+    largest = max(tensor.num_bytes for layer in description.layers for tensor in layer.values())
+    return max((2**31 - 1) // largest, 1)
+
+
 def _cache_type(asked: str) -> str:
     if asked != "auto":
         return asked
     return "f32" if jax.default_backend() == "cpu" else "bf16"
 
 
-def _state_bytes(model: Model, *, slots: int, context: int, type_k: str, type_v: str) -> int:
+def _state_bytes(model: Model, *, slots: int, context: int, padding: int, type_k: str, type_v: str) -> int:
     shapes = jax.eval_shape(
-        lambda: model.init_caches(slots=slots, context=context, type_k=type_k, type_v=type_v)
+        lambda: model.init_caches(slots=slots, context=context, padding=padding, type_k=type_k, type_v=type_v)
     )
     caches = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     return caches + slots * (context + 2) * 4
@@ -133,6 +141,10 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
             f"a q8_0 cache needs head sizes in multiples of 32, the model has {head_dim}: use bf16"
         )
 
+    try:
+        kernels = dispatch.use_pallas()
+    except ValueError as error:  # the environment variable
+        raise InputError(str(error)) from error
     on_cpu = jax.default_backend() == "cpu"
     available = available_host_bytes()
     if config.unpack_mib is not None:
@@ -141,19 +153,21 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
         budget = config.unpack_mib * _MIB
     else:
         budget = max(available // 2 - description.trunk_bytes, 0) if on_cpu else 0
-    holding = plan_holding(description, budget, kernels=dispatch.use_pallas())
+    holding = plan_holding(description, budget, kernels=kernels)
     signatures = [
         (kind, tuple(sorted(_storage(name, tensor, holding) for name, tensor in layer.items())))
         for kind, layer in zip(model_config.layers, description.layers, strict=True)
     ]
-    stacks = plan_stacks(signatures)
+    stacks = plan_stacks(signatures, _max_repeats(description) if kernels else None)
     model = Model(
         architecture=description.architecture,
         config=model_config,
         stacks=stacks,
         routing=ROUTING_POLICIES.get(config.routing_policy)(),
     )
-    sizes = {"slots": 1, "type_k": type_k, "type_v": type_v}
+    chunk = -(-ubatch_size // PREFILL_BLOCK) * PREFILL_BLOCK
+    padding = chunk if kernels else PREFILL_BLOCK
+    sizes = {"slots": 1, "padding": padding, "type_k": type_k, "type_v": type_v}
     state_bytes = _state_bytes(model, context=context, **sizes)
     weights_bytes = holding.total_bytes
     if on_cpu and weights_bytes + state_bytes > available:
@@ -172,7 +186,8 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
         holding=holding,
         stacks=stacks,
         context=context,
-        chunk=-(-ubatch_size // PREFILL_BLOCK) * PREFILL_BLOCK,
+        chunk=chunk,
+        padding=padding,
         ubatch_size=ubatch_size,
         type_k=type_k,
         type_v=type_v,

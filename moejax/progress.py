@@ -33,6 +33,14 @@ class Progress:
             return
         count = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
         columns = (TextColumn(what), BarColumn(), count, TimeRemainingColumn())
-        with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
+        # Our text goes to standard output as it is, not through the bars' console.
+        bars = RichProgress(
+            *columns,
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with bars:
             task = bars.add_task(what, total=total)
             yield lambda amount: bars.advance(task, amount)

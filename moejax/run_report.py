@@ -17,8 +17,8 @@ def describe_run(plan: Plan) -> str:
     )
 
 
-def speed_line(result: TextResult) -> str:
-    """Prompt and generation speed. The first token belongs to the prompt's time."""
+def speed_line(result: TextResult, seed: int | None) -> str:
+    """Prompt and generation speed (the first token belongs to the prompt's time), and the seed if there was one."""
     timings = result.timings
     prompt_rate = timings.prompt_n / timings.prompt_ms * 1e3 if timings.prompt_ms else 0.0
     followed = max(timings.predicted_n - 1, 0)
@@ -26,4 +26,5 @@ def speed_line(result: TextResult) -> str:
     return (
         f"prompt {timings.prompt_n} tokens, {prompt_rate:.1f} tokens/s; "
         f"generated {timings.predicted_n} tokens, {rate:.1f} tokens/s; stopped by {result.stop}"
+        + ("" if seed is None else f"; seed {seed}")
     )

@@ -53,9 +53,13 @@ _OUTPUT = flags.DEFINE_enum("output", "md", list(FORMATS), "format of the result
 _OUTPUT_ERR = flags.DEFINE_enum("output_err", "none", ["none", *FORMATS], "the same on standard error")
 
 
+def _positions(cases: list[BenchCase]) -> int:
+    return max(case.num_positions for case in cases)
+
+
 def _sized_for(config: RunConfig, cases: list[BenchCase]) -> RunConfig:
     """The context that the largest case needs, unless one was asked for."""
-    need = max(case.num_positions for case in cases)
+    need = _positions(cases)
     if not flags.FLAGS["ctx_size"].present:
         return dataclasses.replace(config, ctx_size=-(-need // 256) * 256)
     if 0 < config.ctx_size < need:
@@ -80,6 +84,8 @@ def main(argv: list[str]) -> None:
     progress = Progress()
     model, host = read_model_facts(config.model), read_host_facts()
     loaded = open_model(config, progress)
+    if (need := _positions(cases)) > loaded.plan.context:
+        raise InputError(f"the context is {loaded.plan.context}; the largest case needs --ctx_size={need}")
     print(describe_run(loaded.plan), file=sys.stderr)
     outputs: list[tuple[str, TextIO]] = [(_OUTPUT.value, sys.stdout)]
     if _OUTPUT_ERR.value != "none":

@@ -30,9 +30,9 @@ class ExpertWeights:
 
     def in_planes(self) -> ExpertPlanes | None:
         """The experts as kernels read them, None if they are not in that layout."""
-        if isinstance(self.gate, LayerPlanes) and isinstance(self.up, LayerPlanes):
-            if isinstance(self.down, LayerPlanes):
-                return ExpertPlanes(gate=self.gate.planes, up=self.up.planes, down=self.down.planes)
+        gate, up, down = self.gate, self.up, self.down
+        if isinstance(gate, LayerPlanes) and isinstance(up, LayerPlanes) and isinstance(down, LayerPlanes):
+            return ExpertPlanes(gate=gate.planes, up=up.planes, down=down.planes)
         return None
 
     def in_blocks(self) -> reference.ExpertBlocks:

@@ -29,7 +29,7 @@ class NarrowConfig:
       num_warps: warps of a program.
     """
 
-    tile_bytes: int = 4096
+    tile_bytes: int = 2048
     row_bytes: int = 256
     num_warps: int = 4
 

@@ -1,6 +1,6 @@
 """Expert matmul in plain jnp: experts are dequantized when they are used, one at a time.
 
-Source of the formula: `y = sum_k w_k * W_down(silu(W_gate x) * (W_up x))` (ARCH.md section 1).
+Source of the formula: `y = sum_k w_k * W_down(silu(W_gate x) * (W_up x))` (docs/ARCHITECTURES.md section 1).
 """
 
 import dataclasses

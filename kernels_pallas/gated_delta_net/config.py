@@ -37,3 +37,8 @@ class PrefillConfig:
     precision: Precision = "bf16x6"
     num_warps: int = 8
     prepare_warps: int = 8
+
+
+def prefill_config(rocm: bool) -> PrefillConfig:
+    """The sizes for a device: a wave of an AMD GPU has twice the lanes of a warp."""
+    return PrefillConfig(num_warps=4, prepare_warps=4) if rocm else PrefillConfig()

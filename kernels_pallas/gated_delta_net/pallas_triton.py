@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kernels_pallas.gated_delta_net.config import NarrowConfig, Precision, PrefillConfig
+from kernels_pallas import dispatch
+from kernels_pallas.gated_delta_net.config import NarrowConfig, Precision, PrefillConfig, prefill_config
 from kernels_pallas.gated_delta_net.recurrent_plane import RecurrentPlane
 from kernels_pallas.gated_delta_net.reference import PREFILL_BLOCK
 
@@ -349,7 +350,7 @@ def delta_net_prefill(
     Takes several blocks at once too, with the bits of one call a block; `keep_history` then counts for the
     end of the last.
     """
-    config = config or PrefillConfig()
+    config = config or prefill_config(dispatch.is_rocm())
     num_rows, num_heads, head_dim = q.shape
     if num_rows % PREFILL_BLOCK:
         raise NotImplementedError(f"delta_net_prefill: {num_rows} tokens, not a multiple of {PREFILL_BLOCK}")

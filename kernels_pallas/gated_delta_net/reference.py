@@ -1,6 +1,6 @@
 """The gated delta rule in plain jnp.
 
-Source: transformers `torch_recurrent_gated_delta_rule` and `torch_chunk_gated_delta_rule` (ARCH.md 3.2). Per
+Source: transformers `torch_recurrent_gated_delta_rule` and `torch_chunk_gated_delta_rule` (docs/ARCHITECTURES.md 3.2). Per
 value head, with decay a_t = exp(g_t), learning rate b_t and state S `[key dim, value dim]`:
 
   S <- a_t S;  d_t = b_t (v_t - S^T k_t);  S <- S + k_t d_t^T;  o_t = S^T q_t

@@ -1,6 +1,7 @@
 """One session after another on a loaded model: prefill, decode, timings."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from host_tier.errors import InputError
+from host_tier.errors import EngineError, InputError
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
 from moejax.engine.sampling import Sampler, SamplingParams, make_sampler
 from moejax.engine.state import SessionState, rollback
@@ -49,7 +50,10 @@ class Timings:
 
 def _unpack(packed: jax.Array, slot: int) -> SampledToken:
     row = np.asarray(packed)[slot]
-    return SampledToken(id=int(row[0]), logprob=float(row[1:2].view(np.float32)[0]))
+    logprob = float(row[1:2].view(np.float32)[0])
+    if math.isnan(logprob):
+        raise EngineError("the model's output is not a number: its weights, or the arithmetic, are broken")
+    return SampledToken(id=int(row[0]), logprob=logprob)
 
 
 class Engine:
@@ -66,17 +70,22 @@ class Engine:
         self.plan = plan
         self.steps = Steps(model=plan.model, chunk=plan.chunk, penalty_window=plan.config.penalty_window)
         self._weights = weights
+        self._request = 0  # counts requests, so that an older one notices that its session is gone
         self.state = SessionState(
             tokens=jnp.zeros((plan.slots, plan.context), jnp.int32),
             length=jnp.zeros((plan.slots,), jnp.int32),
             pending=jnp.zeros((plan.slots,), jnp.int32),
             caches=plan.model.init_caches(
-                slots=plan.slots, context=plan.context, type_k=plan.type_k, type_v=plan.type_v
+                slots=plan.slots,
+                context=plan.context,
+                padding=plan.padding,
+                type_k=plan.type_k,
+                type_v=plan.type_v,
             ),
         )
 
-    def check_prompt(self, prompt: list[int], num_tokens: int) -> None:
-        """InputError if the prompt is empty, has unknown ids, or leaves no room in the context."""
+    def check_request(self, prompt: list[int], num_tokens: int, params: SamplingParams | None = None) -> None:
+        """InputError if the prompt is empty or too long for the context, or any token id is unknown."""
         vocab = self.plan.description.config.vocab_size
         if not prompt:
             raise InputError("the prompt is empty: at least one token is needed")
@@ -85,6 +94,9 @@ class Engine:
         for token in prompt:
             if not 0 <= token < vocab:
                 raise InputError(f"prompt token id {token} is outside the vocabulary 0..{vocab - 1}")
+        for token, _ in params.logit_bias if params else ():
+            if not 0 <= token < vocab:
+                raise InputError(f"logit_bias: token id {token} is outside the vocabulary 0..{vocab - 1}")
         if len(prompt) + min(num_tokens, 1) > self.plan.context:
             need = len(prompt) + 1
             raise InputError(
@@ -124,7 +136,7 @@ class Engine:
 
     def prompt_logits(self, prompt: list[int], progress: Callable[[int], None] | None = None) -> np.ndarray:
         """Logits of every prompt position, float32 `[tokens, vocab]`, in a session of its own."""
-        self.check_prompt(prompt, 0)
+        self.check_request(prompt, 0)
         self.reset()
         blocks = []
         for hidden, count in self.prefill(prompt, progress=progress):
@@ -161,12 +173,14 @@ class Engine:
         Yields:
           Tokens as they become known.
         """
-        self.check_prompt(prompt, num_tokens)
+        self.check_request(prompt, num_tokens, params)
         timings = timings if timings is not None else Timings()
         timings.prompt_n = len(prompt)
         if num_tokens == 0:
             return
         sampler = make_sampler([params], self.plan.description.config.vocab_size)
+        self._request += 1
+        request = self._request
         self.reset()
         begin = time.perf_counter()
         hidden, count = None, 0
@@ -184,6 +198,8 @@ class Engine:
         limit = min(num_tokens, self.plan.context - len(prompt))
         try:
             for step in range(limit):
+                if request != self._request:
+                    raise EngineError("another request has taken this session over")
                 following = self._decode(sampler) if step + 1 < limit else None
                 token = _unpack(packed, 0)
                 now = time.perf_counter()
@@ -196,8 +212,13 @@ class Engine:
                 if following is not None:
                     packed = following
         finally:
-            # The state covers the prompt and every token that was given out but the last, which is pending.
-            self.state = rollback(self.state, 0, len(prompt) + max(timings.predicted_n - 1, 0))
+            if request == self._request:
+                self._keep(len(prompt), timings.predicted_n)
+
+    def _keep(self, prompt_n: int, predicted_n: int) -> None:
+        """Ends a request: what a step too many added is forgotten."""
+        # The state covers the prompt and every token that was given out but the last, which is pending.
+        self.state = rollback(self.state, 0, prompt_n + max(predicted_n - 1, 0))
 
     def _decode(self, sampler: Sampler) -> jax.Array:
         active = np.ones((self.plan.slots,), np.bool_)

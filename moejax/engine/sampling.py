@@ -10,6 +10,8 @@ import numpy as np
 
 from host_tier.errors import InputError
 
+_MAX_BIAS = 1e6
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingParams:
@@ -52,8 +54,11 @@ class SamplingParams:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}; it must be between {low} and {high}")
-        if any(math.isnan(bias) or bias == math.inf for _, bias in self.logit_bias):
-            raise InputError("logit_bias values must be numbers below infinity")
+        for token, bias in self.logit_bias:
+            if bias != -math.inf and not abs(bias) <= _MAX_BIAS:
+                raise InputError(
+                    f"logit_bias of token {token} is {bias}; it must be at most {_MAX_BIAS:g}, or -inf"
+                )
 
 
 @functools.partial(
@@ -118,12 +123,12 @@ def _penalize(logits: jax.Array, sampler: Sampler, recent: jax.Array) -> jax.Arr
     slots, vocab = logits.shape
     slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32)[:, None], recent.shape)
     counts = jnp.zeros((slots, vocab), jnp.float32).at[slot, recent].add(1.0, mode="drop")
+    logits = logits + sampler.bias  # first, as in llama.cpp
     repeat = sampler.repeat[:, None]
     repeated = jnp.where(logits > 0, logits / repeat, logits * repeat)
     logits = jnp.where(counts > 0, repeated, logits)
     logits = logits - counts * sampler.frequency[:, None]
-    logits = logits - jnp.where(counts > 0, sampler.presence[:, None], 0.0)
-    return logits + sampler.bias
+    return logits - jnp.where(counts > 0, sampler.presence[:, None], 0.0)
 
 
 def _draw(

@@ -39,7 +39,7 @@ def attention(
     gated: bool,
     rope_factors: jax.Array | None = None,
 ) -> tuple[jax.Array, AttentionCache]:
-    """Causal grouped-query attention (ARCH.md 2 and 3.1).
+    """Causal grouped-query attention (docs/ARCHITECTURES.md 2 and 3.1).
 
     Args:
       x: float32 `[tokens, hidden]`, normalised.

@@ -1,4 +1,4 @@
-"""Gated delta net layer: projections, convolution, recurrence, gated norm (ARCH.md 3.2)."""
+"""Gated delta net layer: projections, convolution, recurrence, gated norm (docs/ARCHITECTURES.md 3.2)."""
 
 import dataclasses
 import functools

@@ -44,7 +44,7 @@ class HistoryPlane:
     ) -> tuple[jax.Array, "HistoryPlane"]:
         """Depthwise causal convolution of the step's rows, continued from the history.
 
-        `out_t = sum_j taps[:, j] * value_{t - (K-1) + j}`, zeros before the start (ARCH.md 3.2).
+        `out_t = sum_j taps[:, j] * value_{t - (K-1) + j}`, zeros before the start (docs/ARCHITECTURES.md 3.2).
 
         Args:
           layer: int32 scalar.

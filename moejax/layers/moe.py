@@ -20,7 +20,7 @@ def moe(
     policy: RoutingPolicy,
     layer: jax.Array,
 ) -> jax.Array:
-    """Router, routed experts, shared expert (ARCH.md section 1).
+    """Router, routed experts, shared expert (docs/ARCHITECTURES.md section 1).
 
     Args:
       x: float32 `[tokens, hidden]`, normalised.

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
-    """`x / sqrt(mean(x^2) + eps) * weight` over the last axis (ARCH.md section 1).
+    """`x / sqrt(mean(x^2) + eps) * weight` over the last axis (docs/ARCHITECTURES.md section 1).
 
     Args:
       x: float32 `[..., n]`.

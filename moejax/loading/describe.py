@@ -105,7 +105,7 @@ def describe_model(index: GGUFIndex) -> ModelDescription:
     trunk_missing = "blk.0.attn_norm.weight" not in shapes and config.num_mtp_layers > 0
     if trunk_missing:
         raise InputError(
-            f"{index.shards[0]}: only a multi-token-prediction block, not a whole model; give it as --draft_model"
+            f"{index.shards[0]}: only a multi-token-prediction block, no model: it goes with the model's own file"
         )
     bound_globals = _bind(index, "", architecture.global_specs(config))
     layers = tuple(

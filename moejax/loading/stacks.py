@@ -34,11 +34,12 @@ class LayerStack:
         return self.first + repeat * self.period + place
 
 
-def plan_stacks(signatures: Sequence[Hashable]) -> tuple[LayerStack, ...]:
+def plan_stacks(signatures: Sequence[Hashable], max_repeats: int | None = None) -> tuple[LayerStack, ...]:
     """Covers the layers with as few and as regular stacks as a greedy walk finds.
 
     Args:
       signatures: one per layer; equal signatures mean equal programs and equal storage.
+      max_repeats: most layers that may share an array, None for no limit.
     """
     stacks: list[LayerStack] = []
     at = 0
@@ -47,7 +48,9 @@ def plan_stacks(signatures: Sequence[Hashable]) -> tuple[LayerStack, ...]:
         for period in range(1, _MAX_PERIOD + 1):
             group = tuple(signatures[at : at + period])
             repeats = 1
-            while tuple(signatures[at + repeats * period : at + (repeats + 1) * period]) == group:
+            while (max_repeats is None or repeats < max_repeats) and tuple(
+                signatures[at + repeats * period : at + (repeats + 1) * period]
+            ) == group:
                 repeats += 1
             candidate = LayerStack(first=at, period=period, repeats=repeats)
             if len(group) == period and repeats > 1 and candidate.num_layers > best.num_layers:

@@ -86,7 +86,7 @@ def global_specs(config: ModelConfig) -> Specs:
 
 
 def mtp_specs(config: ModelConfig, *, ffn_norm: str) -> Specs:
-    """Weights of the MTP block of the hybrid architectures (ARCH.md section 5)."""
+    """Weights of the MTP block of the hybrid architectures (docs/ARCHITECTURES.md section 5)."""
     hidden = config.hidden_size
     kind = LayerKind(
         mixer=Mixer.GATED_ATTENTION, feed_forward=FeedForward.MOE if config.moe else FeedForward.DENSE
@@ -113,8 +113,10 @@ def read_rope(
     metadata: Metadata, head_dim: int, *, default_base: float = 10000.0, **kwargs: Any
 ) -> RopeConfig:
     """Rotation of an architecture's attention; scaling other than linear is refused by name."""
-    kind = metadata.values.get(metadata.key("rope.scaling.type"), "none")
-    factor = metadata.get_float("rope.scaling.factor", 1.0) if kind != "none" else 1.0
+    # A factor without a type means linear scaling, as in llama.cpp; old files call it scale_linear.
+    kind = metadata.values.get(metadata.key("rope.scaling.type"), "linear")
+    old_factor = metadata.get_float("rope.scale_linear", 1.0)
+    factor = metadata.get_float("rope.scaling.factor", old_factor) if kind == "linear" else 1.0
     if kind not in ("none", "linear"):
         raise InputError(f"rope scaling {kind!r} is not supported; supported: none, linear")
     dims = metadata.get_int("rope.dimension_count", head_dim, maximum=head_dim)
@@ -193,6 +195,14 @@ def read_layers(metadata: Metadata, *, moe: bool, hybrid: bool) -> tuple[tuple[L
     return tuple(LayerKind(mixer=mixer, feed_forward=feed_forward) for mixer in mixers), num_mtp
 
 
+def _printable(name: Any, default: str) -> str:
+    """A name that is safe to print in one line."""
+    if not isinstance(name, str):
+        return default
+    shown = "".join(c if c.isprintable() else " " for c in name)
+    return " ".join(shown.split())[:200] or default
+
+
 def read_common(metadata: Metadata, tensors: TensorShapes) -> dict[str, Any]:
     """The fields of ModelConfig that every architecture reads alike."""
     table = tensors.shapes.get("token_embd.weight")
@@ -206,7 +216,7 @@ def read_common(metadata: Metadata, tensors: TensorShapes) -> dict[str, Any]:
         )
     return {
         "arch": metadata.arch,
-        "name": str(metadata.values.get("general.name", metadata.arch)),
+        "name": _printable(metadata.values.get("general.name"), metadata.arch),
         "context_length": metadata.get_int("context_length"),
         "hidden_size": metadata.get_int("embedding_length"),
         "vocab_size": vocab_size,

@@ -1,4 +1,4 @@
-"""Qwen3.5/3.6 (`qwen35moe`, dense `qwen35`): gated delta net and gated attention, ARCH.md sections 3 to 5."""
+"""Qwen3.5/3.6 (`qwen35moe`, dense `qwen35`): gated delta net and gated attention, docs/ARCHITECTURES.md sections 3 to 5."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Qwen3-MoE (`qwen3moe`) and its dense sibling (`qwen3`): ARCH.md section 2."""
+"""Qwen3-MoE (`qwen3moe`) and its dense sibling (`qwen3`): docs/ARCHITECTURES.md section 2."""
 
 import functools
 

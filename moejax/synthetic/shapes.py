@@ -1,7 +1,7 @@
 """The shapes of real models, and smaller or larger ones made of them.
 
-Source: the models' published configurations (ARCH.md section 8). A shape is the same record that a file's metadata
-is read into, so its weights are those that the architecture itself lists.
+Source: the models' published configurations (docs/ARCHITECTURES.md section 8). A shape is the same record that a
+file's metadata is read into, so its weights are those that the architecture itself lists.
 """
 
 import dataclasses

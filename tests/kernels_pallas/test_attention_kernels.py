@@ -122,7 +122,7 @@ def test_narrow_bits_do_not_depend_on_neighbours(name):
     np.testing.assert_array_equal(np.asarray(got)[~odd], whole[~odd])
 
 
-@pytest.mark.parametrize("width", range(1, 16))
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 11])
 def test_kernel_bits_do_not_depend_on_width(width):
     q, k, v, slots, positions = _narrow_case()
     narrow = JITTED["pallas"][0]

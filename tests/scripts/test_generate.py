@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -43,9 +44,9 @@ def model(fixture_dir) -> str:
 def _error(done: subprocess.CompletedProcess[str], *words: str) -> None:
     """One clear line, exit code 2, no traceback, nothing on standard output."""
     assert done.returncode == 2, (done.returncode, done.stderr)
-    assert "Traceback" not in done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    errors = done.stderr.splitlines()
     assert len(errors) == 1, done.stderr
+    assert errors[0].startswith("error: ")
     for word in words:
         assert word in errors[0], errors[0]
     assert done.stdout == ""
@@ -100,11 +101,67 @@ def test_eos_stops_and_is_the_last_token(run_program, model, fixture_dir):
     assert result["tokens"] == greedy[: greedy.index(511) + 1]
 
 
-def test_text_output_is_the_text_and_says_what_ran(run_program, model):
-    done = run_program("generate", f"--model={model}", "--prompt=abc", "--num_tokens=5", "--seed=1")
+def test_text_output_is_the_text_alone_and_standard_error_says_what_ran(run_program, model):
+    flags = (f"--model={model}", "--prompt=abc", "--num_tokens=5", "--seed=1")
+    done = run_program("generate", *flags)
     assert "routing topk" in done.stderr
+    assert "kernels reference" in done.stderr
     assert "tokens/s" in done.stderr
-    assert done.stdout.strip()
+    assert "seed 1" in done.stderr
+    result = json.loads(run_program("generate", *flags, "--output=json").stdout)
+    assert result["text"]
+    assert done.stdout == result["text"] + "\n"
+
+
+def test_text_goes_to_standard_output_also_with_progress_bars(model, cache_dir, tmp_path):
+    """A terminal on standard error shows bars; the text must still go where standard output goes."""
+    out = tmp_path / "out.txt"
+    prompt = ",".join(["5"] * 200)
+    program = f"{sys.executable} {ROOT / 'scripts' / 'generate.py'} --model={model} --prompt_tokens={prompt}"
+    command = f"{program} --ubatch_size=64 --num_tokens=4 --temperature=0 > {out}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "MOEJAX_CACHE": cache_dir, "TERM": "xterm"}
+    master, terminal = os.openpty()
+    done = subprocess.run(command, shell=True, stderr=terminal, stdin=terminal, env=environment, timeout=300)
+    os.close(terminal)
+    os.close(master)
+    assert done.returncode == 0
+    assert out.read_text().strip()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_narrow_encoding_is_no_failure(run_program, model, encoding, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    run_program(
+        "generate", f"--model={model}", "--prompt=hé ✓", "--num_tokens=8", "--seed=3", "--temperature=2"
+    )
+
+
+def test_the_prompt_is_utf8_whatever_the_locale(run_program, model, monkeypatch):
+    for name, value in {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}.items():
+        monkeypatch.setenv(name, value)
+    done = run_program("generate", f"--model={model}", "--prompt=hé", "--num_tokens=1", "--output=json")
+    assert json.loads(done.stdout)["prompt_tokens"] == [71, 127, 102]
+
+
+def test_an_interrupt_ends_with_130_and_one_line(model, cache_dir):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "MOEJAX_CACHE": cache_dir}
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "generate.py"),
+        f"--model={model}",
+        "--prompt_tokens=1,2",
+    ]
+    command += ["--num_tokens=4000", "--ignore_eos"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as run:
+        assert run.stdout is not None
+        run.stdout.read(1)  # it has begun to answer
+        run.send_signal(signal.SIGINT)
+        _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
 
 
 def test_seeded_sampling_repeats_over_processes(run_program, model):
@@ -150,6 +207,12 @@ def test_seeded_sampling_repeats_over_processes(run_program, model):
         (["--model={model}", "--prompt_tokens=1", "--dump_logits=/nowhere/x.npz"], ["/nowhere/x.npz"]),
         (["--model=/nowhere.gguf", "--prompt=a"], ["/nowhere.gguf"]),
         (["--model={model}", "--prompt=a", "stray"], ["stray"]),
+        (["--model={model}", "--prompt=a", "--system=b"], ["--system", "--chat"]),
+        (["--model={model}", "--prompt=a", "--chat", "--chat_template_kwargs={{\"self\": 1}}"], ["self"]),
+        (["--model={model}", "--prompt_tokens=1", "--logit_bias=5+1e39"], ["logit_bias"]),
+        (["--model={model}", "--prompt_tokens=1", "--compilation_cache="], ["--compilation_cache"]),
+        (["--model={model}", "--prompt_tokens=1", "--ctx_size=abc"], ["ctx_size", "--help"]),
+        (["--model=.", "--prompt=a"], ["is a folder"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(run_program, model, flags, words):

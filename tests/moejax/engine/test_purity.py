@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host_tier.errors import EngineError
 from moejax.engine.engine import Engine
 from moejax.engine.sampling import SamplingParams
 from moejax.engine.state import rollback
@@ -74,6 +75,27 @@ def test_neither_padding_nor_an_earlier_session_leaks(engines, length, before, s
     # A longer prompt has real tokens where the shorter one has padding.
     longer = engine.prompt_logits(prompt + _prompt(20, seed + 2))
     np.testing.assert_array_equal(longer[:length], used)
+
+
+@pytest.mark.parametrize(("context", "chunk"), [(255, 1), (255, 65), (250, 100), (254, 63)])
+def test_a_context_just_below_a_block_boundary_is_whole(fixture_dir, engines, model_name, context, chunk):
+    """The last block's padding must not be pushed back over the tokens before it."""
+    prompt = _prompt(context - 1)
+    tight = _open(fixture_dir, model_name, ctx_size=context, ubatch_size=chunk).prompt_logits(prompt)
+    np.testing.assert_allclose(tight, engines[512].prompt_logits(prompt), atol=5e-4)
+
+
+def test_an_older_request_cannot_touch_the_session_of_a_newer_one(engines):
+    engine = engines[512]
+    alone = _tokens(engine, _prompt(20, 1))
+    older = engine.generate(_prompt(30, 2), GREEDY, num_tokens=10)
+    next(older)
+    newer = engine.generate(_prompt(20, 1), GREEDY, num_tokens=24)
+    first = next(newer)
+    with pytest.raises(EngineError, match="another request"):
+        next(older)
+    older.close()
+    assert [(t.id, t.logprob) for t in (first, *newer)] == alone
 
 
 def _decode_from(engine: Engine, num_tokens: int) -> list[tuple[int, float]]:

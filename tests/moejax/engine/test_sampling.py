@@ -80,11 +80,11 @@ def test_penalties_and_bias_by_definition():
         logit_bias=((8, 3.0), (9, -np.inf)),
     )
     want = logits.astype(np.float64)
+    want[8] += 3.0
+    want[9] = -np.inf
     for token, times in ((3, 2), (5, 1)):
         want[token] = want[token] / 1.3 if want[token] > 0 else want[token] * 1.3
         want[token] -= times * 0.4 + 0.2
-    want[8] += 3.0
-    want[9] = -np.inf
     assert _draw(logits, params, 1, recent)[0] == np.argmax(want)
 
 

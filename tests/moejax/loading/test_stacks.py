@@ -23,6 +23,11 @@ def test_equal_layers_make_one_stack():
     assert (stack.period, stack.repeats) == (1, 48)
 
 
+def test_stacks_can_be_kept_short():
+    stacks = plan_stacks(["a"] * 10, max_repeats=4)
+    assert [stack.repeats for stack in stacks] == [4, 4, 2]
+
+
 def test_a_hybrid_model_makes_one_stack_of_groups():
     (stack,) = plan_stacks(["gdn", "gdn", "gdn", "full"] * 10)
     assert (stack.period, stack.repeats) == (4, 10)

@@ -12,7 +12,7 @@ USER = [{"role": "user", "content": "hi"}]
 
 
 def render(source, messages=(), **variables):
-    return ChatTemplate(source=source, max_seconds=1.0).render(messages, **variables)
+    return ChatTemplate(source=source, max_seconds=3.0).render(messages, **variables)
 
 
 def refuse(source, match, messages=(), **variables):
@@ -72,7 +72,7 @@ def test_language(source, text):
 
 
 def test_variables():
-    source = "{{ add_generation_prompt }} {{ enable_thinking }} {{ reasoning_effort }} {{ tools[0].name }} {{ eos_token }}"  # noqa: E501
+    source = "{{ add_generation_prompt }} {{ enable_thinking }} {{ reasoning_effort }} {{ tools[0].name }} {{ eos_token }}"
     template = ChatTemplate(source=source, special_tokens={"eos_token": "</s>"})
     text = template.render(USER, tools=[{"name": "f"}], enable_thinking=False, reasoning_effort="low")
     assert text == "True False low f </s>"
