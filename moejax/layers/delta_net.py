@@ -8,12 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from kernels_pallas.dense_matmul import dense_matmul
-from kernels_pallas.gated_delta_net import (
-    PREFILL_BLOCK,
-    RecurrentPlane,
-    delta_net_narrow,
-    delta_net_prefill,
-)
+from kernels_pallas.gated_delta_net import RecurrentPlane, delta_net_narrow, delta_net_prefill
 from moejax.config import DeltaNetConfig
 from moejax.layers.history import HistoryPlane
 from moejax.layers.norm import l2_norm, rms_norm
@@ -41,35 +36,6 @@ def _spread_heads(x: jax.Array, config: DeltaNetConfig) -> jax.Array:
     if config.tiled_heads:
         return jnp.tile(x, (1, ratio, 1))
     return jnp.repeat(x, ratio, axis=1)
-
-
-def _prefill_blocks(
-    operands: tuple[jax.Array, ...], plane: RecurrentPlane, layer: jax.Array, rows: Rows
-) -> tuple[jax.Array, RecurrentPlane]:
-    """The recurrence over a wide step, block after block; see `delta_net_prefill`."""
-    num_tokens = operands[0].shape[0]
-
-    def block(i: jax.Array, carry: tuple[jax.Array, RecurrentPlane]) -> tuple[jax.Array, RecurrentPlane]:
-        out, plane = carry
-        offset = i * PREFILL_BLOCK
-        part = [jax.lax.dynamic_slice_in_dim(x, offset, PREFILL_BLOCK) for x in operands]
-        left = rows.num_valid - offset
-        y, plane = delta_net_prefill(
-            *part,
-            plane=plane,
-            layer=layer,
-            slot=rows.slot,
-            start=rows.start + offset,
-            num_tokens=jnp.minimum(left, PREFILL_BLOCK),
-            keep_history=rows.keep_history & (left - PREFILL_BLOCK < plane.data.shape[2] - 1),
-        )
-        return jax.lax.dynamic_update_slice_in_dim(out, y, offset, 0), plane
-
-    out = jnp.zeros(operands[2].shape, jnp.float32)
-    if num_tokens == PREFILL_BLOCK:
-        return block(jnp.int32(0), (out, plane))
-    num_blocks = (rows.num_valid + PREFILL_BLOCK - 1) // PREFILL_BLOCK
-    return jax.lax.fori_loop(0, num_blocks, block, (out, plane))
 
 
 def delta_net(
@@ -114,7 +80,10 @@ def delta_net(
     k = _spread_heads(l2_norm(k), config)
 
     if rows.wide:
-        out, recurrent = _prefill_blocks((q, k, v, log_decay, beta), cache.recurrent, weights.index, rows)
+        out, recurrent = delta_net_prefill(
+            q, k, v, log_decay, beta, cache.recurrent, weights.index,
+            rows.slot, rows.start, rows.num_valid, rows.keep_history,
+        )  # fmt: skip
     else:
         out, recurrent = delta_net_narrow(
             q, k, v, log_decay, beta, cache.recurrent, weights.index, rows.slots, rows.positions, rows.mask
