@@ -34,6 +34,18 @@ class LayerStack:
         return self.first + repeat * self.period + place
 
 
+def _split(stack: LayerStack, max_repeats: int) -> list[LayerStack]:
+    """Cuts a stack into stacks of at most `max_repeats`."""
+    return [
+        LayerStack(
+            first=stack.layer(0, start),
+            period=stack.period,
+            repeats=min(max_repeats, stack.repeats - start),
+        )
+        for start in range(0, stack.repeats, max_repeats)
+    ]
+
+
 def plan_stacks(signatures: Sequence[Hashable], max_repeats: int | None = None) -> tuple[LayerStack, ...]:
     """Covers the layers with as few and as regular stacks as a greedy walk finds.
 
@@ -48,13 +60,11 @@ def plan_stacks(signatures: Sequence[Hashable], max_repeats: int | None = None) 
         for period in range(1, _MAX_PERIOD + 1):
             group = tuple(signatures[at : at + period])
             repeats = 1
-            while (max_repeats is None or repeats < max_repeats) and tuple(
-                signatures[at + repeats * period : at + (repeats + 1) * period]
-            ) == group:
+            while tuple(signatures[at + repeats * period : at + (repeats + 1) * period]) == group:
                 repeats += 1
             candidate = LayerStack(first=at, period=period, repeats=repeats)
             if len(group) == period and repeats > 1 and candidate.num_layers > best.num_layers:
                 best = candidate
-        stacks.append(best)
+        stacks += [best] if max_repeats is None else _split(best, max_repeats)
         at += best.num_layers
     return tuple(stacks)

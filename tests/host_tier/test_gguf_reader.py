@@ -129,7 +129,7 @@ def test_empty_name():
 
 
 def test_name_with_zero_byte():
-    assert "not a file name" in refusal("a\0b.gguf")
+    assert "cannot be a file name" in refusal("a\0b.gguf")
 
 
 def test_folder(tmp_path):

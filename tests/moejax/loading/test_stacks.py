@@ -25,7 +25,7 @@ def test_equal_layers_make_one_stack():
 
 def test_stacks_can_be_kept_short():
     stacks = plan_stacks(["a"] * 10, max_repeats=4)
-    assert [stack.repeats for stack in stacks] == [4, 4, 2]
+    assert [(stack.first, stack.repeats) for stack in stacks] == [(0, 4), (4, 4), (8, 2)]
 
 
 def test_a_hybrid_model_makes_one_stack_of_groups():
