@@ -204,10 +204,10 @@ def has_planes(quant_type: GGMLQuantizationType, columns: int) -> bool:
     return quant_type in LAYOUTS and columns % LAYOUTS[quant_type].block == 0
 
 
-def _runs(blocks: jax.Array, offset: int, runs: int, run: int) -> jax.Array:
-    """Bytes `[..., rows, blocks, bytes]` -> `[..., runs, rows, blocks, run]`."""
-    field = blocks[..., offset : offset + runs * run]
-    return jnp.moveaxis(field.reshape(*field.shape[:-1], runs, run), -2, -4)
+def _runs(blocks: jax.Array, span: slice, runs: int) -> jax.Array:
+    """A field of `[..., rows, blocks, bytes]` in equal runs: `[..., runs, rows, blocks, run]`."""
+    field = blocks[..., span]
+    return jnp.moveaxis(field.reshape(*field.shape[:-1], runs, -1), -2, -4)
 
 
 def _half(blocks: jax.Array, offset: int) -> jax.Array:
@@ -232,32 +232,32 @@ def _file_scales(blocks: jax.Array, quant_type: GGMLQuantizationType):
         index = layout.permutation()[:, :, 0] // size
         return _per_part(groups[..., index.reshape(-1)], (layout.parts, layout.fields))
 
+    form = format_for(quant_type)
+    d = _half(blocks, form.offset("d"))
+    if quant_type is _T.IQ4_XS:
+        high = shifted(words_at(blocks, form.offset("scales_h"), 1, jnp.uint16), tuple(range(0, 16, 2)), 3)
+        low = bit_fields(blocks[..., form.span("scales_l")], (0, 4), 15)
+        sc = (low | (high[..., 0].astype(jnp.uint8) << jnp.uint8(4))).astype(jnp.int8) - jnp.int8(32)
+        return d, _per_part(sc, (8, 1)), None, None
+    packed = blocks[..., form.span("scales")]
     if quant_type in (_T.Q4_K, _T.Q5_K):
-        sc, mins = scales_and_mins(blocks[..., 4:16])
-        return _half(blocks, 0), in_order(sc, 32), _half(blocks, 2), in_order(mins, 32)
+        sc, mins = scales_and_mins(packed)
+        return d, in_order(sc, 32), _half(blocks, form.offset("dmin")), in_order(mins, 32)
     if quant_type is _T.Q6_K:
-        sc = jax.lax.bitcast_convert_type(blocks[..., 192:208], jnp.int8)
-        return _half(blocks, 208), in_order(sc, 16), None, None
+        return d, in_order(jax.lax.bitcast_convert_type(packed, jnp.int8), 16), None, None
     if quant_type is _T.Q2_K:
-        sc = blocks[..., :16]
-        low, high = in_order(sc & jnp.uint8(15), 16), in_order(sc >> jnp.uint8(4), 16)
-        return _half(blocks, 80), low, _half(blocks, 82), high
-    if quant_type is _T.Q3_K:
-        packed = blocks[..., 96:108]
-        low = shifted(packed[..., :8], (0, 4), 15).reshape(*packed.shape[:-1], 16)
-        high = shifted(packed[..., 8:], (0, 2, 4, 6), 3).reshape(*packed.shape[:-1], 16)
-        sc = (low | (high << jnp.uint8(4))).astype(jnp.int8) - jnp.int8(32)
-        return _half(blocks, 108), in_order(sc, 16), None, None
-    assert quant_type is _T.IQ4_XS
-    high = shifted(words_at(blocks, 2, 1, jnp.uint16), tuple(range(0, 16, 2)), 3)[..., 0].astype(jnp.uint8)
-    sc = (bit_fields(blocks[..., 4:8], (0, 4), 15) | (high << jnp.uint8(4))).astype(jnp.int8) - jnp.int8(32)
-    return _half(blocks, 0), _per_part(sc, (8, 1)), None, None
+        low, high = in_order(packed & jnp.uint8(15), 16), in_order(packed >> jnp.uint8(4), 16)
+        return d, low, _half(blocks, form.offset("dmin")), high
+    assert quant_type is _T.Q3_K
+    low = shifted(packed[..., :8], (0, 4), 15).reshape(*packed.shape[:-1], 16)
+    high = shifted(packed[..., 8:], (0, 2, 4, 6), 3).reshape(*packed.shape[:-1], 16)
+    sc = (low | (high << jnp.uint8(4))).astype(jnp.int8) - jnp.int8(32)
+    return d, in_order(sc, 16), None, None
 
 
-# Offsets of the low and the high bytes in a block.
-_LOW_AT = {_T.Q4_K: 16, _T.Q5_K: 48, _T.Q6_K: 0, _T.Q2_K: 16, _T.Q3_K: 32, _T.IQ4_XS: 8}
-_HIGH_AT = {_T.Q5_K: (16, 1, 32), _T.Q6_K: (128, 4, 16), _T.Q3_K: (0, 2, 16)}
-_SMALL_LOW_AT = {_T.Q4_0: 2, _T.Q4_1: 4, _T.IQ4_NL: 2, _T.MXFP4: 1, _T.Q5_0: 6, _T.Q5_1: 8, _T.Q8_0: 2}
+# The field of high bits, with the runs that it is cut into.
+_HIGH = {_T.Q5_K: ("qh", 1), _T.Q6_K: ("qh", 4), _T.Q3_K: ("hmask", 2)}
+_SMALL = (_T.Q4_0, _T.Q4_1, _T.IQ4_NL, _T.MXFP4, _T.Q5_0, _T.Q5_1, _T.Q8_0)
 
 
 def _five_bit_planes(blocks: jax.Array, quant_type: GGMLQuantizationType) -> Planes:
@@ -265,8 +265,8 @@ def _five_bit_planes(blocks: jax.Array, quant_type: GGMLQuantizationType) -> Pla
     lead = blocks.shape[:-2]
     quads = blocks.reshape(*lead, -1, 4, blocks.shape[-1])
     has_m = quant_type is _T.Q5_1
-    word_at = 4 if has_m else 2
-    word = words_at(quads, word_at, 1, jnp.uint32)
+    form = format_for(quant_type)
+    word = words_at(quads, form.offset("qh"), 1, jnp.uint32)
     bits = shifted(word, tuple(range(32)), 1)[..., 0].astype(jnp.uint8)  # [..., blocks, part, 32]
     bits = bits.reshape(*bits.shape[:-1], 2, 16)  # field, place
     weights = jnp.asarray([[1 << (2 * part + field) for field in range(2)] for part in range(4)], jnp.uint8)
@@ -279,9 +279,15 @@ def _five_bit_planes(blocks: jax.Array, quant_type: GGMLQuantizationType) -> Pla
     def half(offset: int) -> jax.Array:
         return part_first(jax.lax.bitcast_convert_type(quads[..., offset : offset + 2], jnp.float16))
 
-    low = jnp.moveaxis(quads[..., _SMALL_LOW_AT[quant_type] :], -2, -4)
+    low = jnp.moveaxis(quads[..., form.span("qs")], -2, -4)
     return Planes(
-        low=low, high=high, d=half(0), sc=None, m=half(2) if has_m else None, mins=None, quant_type=quant_type
+        low=low,
+        high=high,
+        d=half(form.offset("d")),
+        sc=None,
+        m=half(form.offset("m")) if has_m else None,
+        mins=None,
+        quant_type=quant_type,
     )
 
 
@@ -296,8 +302,9 @@ def to_planes(storage: jax.Array, quant_type: GGMLQuantizationType) -> Planes:
     layout = LAYOUTS[quant_type]
     if quant_type in (_T.Q5_0, _T.Q5_1):
         return _five_bit_planes(blocks, quant_type)
-    if quant_type in _SMALL_LOW_AT:
-        low = _runs(blocks, _SMALL_LOW_AT[quant_type], 1, layout.run)
+    form = format_for(quant_type)
+    if quant_type in _SMALL:
+        low = _runs(blocks, form.span("qs"), 1)
         if quant_type is _T.Q8_0:
             low = jax.lax.bitcast_convert_type(low, jnp.int8)
         if quant_type is _T.MXFP4:
@@ -305,12 +312,15 @@ def to_planes(storage: jax.Array, quant_type: GGMLQuantizationType) -> Planes:
             exponent = jnp.maximum(blocks[..., 0].astype(jnp.uint16), jnp.uint16(1)) - jnp.uint16(1)
             d = jax.lax.bitcast_convert_type(exponent << jnp.uint16(7), jnp.bfloat16)[..., None, :, :]
         else:
-            d = _half(blocks, 0)
-        m = _half(blocks, 2) if quant_type is _T.Q4_1 else None
+            d = _half(blocks, form.offset("d"))
+        m = _half(blocks, form.offset("m")) if quant_type is _T.Q4_1 else None
         return Planes(low=low, high=None, d=d, sc=None, m=m, mins=None, quant_type=quant_type)
     d, sc, m, mins = _file_scales(blocks, quant_type)
-    high = _runs(blocks, *_HIGH_AT[quant_type]) if quant_type in _HIGH_AT else None
-    low = _runs(blocks, _LOW_AT[quant_type], layout.parts, layout.run)
+    high = None
+    if quant_type in _HIGH:
+        name, runs = _HIGH[quant_type]
+        high = _runs(blocks, form.span(name), runs)
+    low = _runs(blocks, form.span("ql" if quant_type is _T.Q6_K else "qs"), layout.parts)
     return Planes(low=low, high=high, d=d, sc=sc, m=m, mins=mins, quant_type=quant_type)
 
 
