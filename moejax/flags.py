@@ -8,6 +8,25 @@ from host_tier.errors import InputError
 from moejax.engine.sampling import SamplingParams
 from moejax.run_config import RunConfig
 
+# Flags whose parts are not built yet: scripts may name them with the one value that is true today; any other is
+# refused rather than ignored. Name -> (that value, what it asks for).
+_NOT_YET = {
+    "draft_model": ("", "speculative decoding"),
+    "spec_type": ("none", "speculative decoding"),
+    "n_cpu_moe": ("0", "experts in host memory"),
+    "cpu_moe": ("false", "experts in host memory"),
+    "host_experts": ("auto", "experts in host memory"),
+    "host_pool_mib": ("auto", "experts in host memory"),
+    "host_pool_frac": ("auto", "experts in host memory"),
+    "expert_cache_mib": ("auto", "an expert cache"),
+    "cache_policy": ("none", "an expert cache"),
+    "device_memory_mib": ("auto", "the memory planner"),
+    "split_mode": ("none", "several devices"),
+    "tensor_split": ("", "several devices"),
+    "num_devices": ("1", "several devices"),
+    "parallel": ("1", "several sessions"),
+}
+
 CACHE_TYPES = ("auto", "f32", "bf16", "f16", "q8_0")
 
 
@@ -40,21 +59,32 @@ def define_run_flags() -> None:
         "unpack_mib", None, "most MiB of dense weights unpacked at load (CPU); default: by free memory"
     )
     flags.DEFINE_integer("repeat_last_n", defaults.penalty_window, "recent tokens that penalties look at")
+    flags.DEFINE_integer("batch_size", 2048, "most prompt tokens at once; --ubatch_size is at most this")
+    flags.DEFINE_bool("strict", False, "a kernel that falls back to the plain reference is an error")
+    for name, (only, what) in _NOT_YET.items():
+        flags.DEFINE_string(name, only, f"{what}: not there yet, only {only or 'nothing'!r} is accepted")
     flags.DEFINE_string("compilation_cache", "default", "folder of compiled programs; 'none' for no cache")
 
 
 def run_config() -> RunConfig:
     """RunConfig of the parsed flags."""
     values = flags.FLAGS
+    for name, (only, what) in _NOT_YET.items():
+        if str(values[name].value).lower() != only:
+            hint = f"leave it out, or give {only!r}" if only else "leave it out"
+            raise InputError(f"--{name}={values[name].value}: {what} is not there yet; {hint}")
+    if values.batch_size < 1:
+        raise InputError(f"--batch_size is {values.batch_size}; it must be at least 1")
     return RunConfig(
         model=require_model(),
         ctx_size=values.ctx_size,
-        ubatch_size=values.ubatch_size,
+        ubatch_size=min(values.ubatch_size, values.batch_size),
         cache_type_k=values.cache_type_k,
         cache_type_v=values.cache_type_v,
         routing_policy=values.routing_policy,
         unpack_mib=values.unpack_mib,
         penalty_window=values.repeat_last_n,
+        strict=values.strict,
     )
 
 

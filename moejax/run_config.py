@@ -16,6 +16,7 @@ class RunConfig:
       routing_policy: a name from the registry.
       unpack_mib: most MiB for dense weights unpacked at load (CPU), None to decide by free memory.
       penalty_window: how many recent tokens penalties look at.
+      strict: a kernel that falls back to the reference is an error.
     """
 
     model: str
@@ -26,3 +27,4 @@ class RunConfig:
     routing_policy: str = "topk"
     unpack_mib: int | None = None
     penalty_window: int = 64
+    strict: bool = False

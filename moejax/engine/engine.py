@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from host_tier.errors import EngineError, InputError
+from kernels_pallas import dispatch
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
 from moejax.engine.sampling import Sampler, SamplingParams, make_sampler
 from moejax.engine.state import SessionState, rollback
@@ -202,6 +203,11 @@ class Engine:
                     raise EngineError("another request has taken this session over")
                 following = self._decode(sampler) if step + 1 < limit else None
                 token = _unpack(packed, 0)
+                if self.plan.config.strict and dispatch.fallbacks():
+                    first = dispatch.fallbacks()[0]
+                    raise EngineError(
+                        f"--strict: {first.operation} fell back to the reference: {first.reason}"
+                    )
                 now = time.perf_counter()
                 if step == 0:
                     timings.prompt_ms = (now - begin) * 1e3

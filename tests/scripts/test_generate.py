@@ -207,6 +207,9 @@ def test_seeded_sampling_repeats_over_processes(run_program, model):
         (["--model={model}", "--prompt_tokens=1", "--dump_logits=/nowhere/x.npz"], ["/nowhere/x.npz"]),
         (["--model=/nowhere.gguf", "--prompt=a"], ["/nowhere.gguf"]),
         (["--model={model}", "--prompt=a", "stray"], ["stray"]),
+        (["--model={model}", "--prompt=a", "--n_cpu_moe=4"], ["--n_cpu_moe=4", "not there yet"]),
+        (["--model={model}", "--prompt=a", "--spec_type=draft-mtp"], ["--spec_type", "'none'"]),
+        (["--model={model}", "--prompt=a", "--batch_size=0"], ["--batch_size"]),
         (["--model={model}", "--prompt=a", "--system=b"], ["--system", "--chat"]),
         (["--model={model}", "--prompt=a", "--chat", "--chat_template_kwargs={{\"self\": 1}}"], ["self"]),
         (["--model={model}", "--prompt_tokens=1", "--logit_bias=5+1e39"], ["logit_bias"]),
@@ -218,6 +221,21 @@ def test_seeded_sampling_repeats_over_processes(run_program, model):
 def test_bad_input_is_one_line_and_exit_code_2(run_program, model, flags, words):
     done = run_program("generate", *(flag.format(model=model) for flag in flags), check=False)
     _error(done, *words)
+
+
+def test_flags_of_parts_to_come_accept_what_is_true_today(run_program, model):
+    flags = [
+        "--n_cpu_moe=0",
+        "--expert_cache_mib=auto",
+        "--cache_policy=none",
+        "--split_mode=none",
+        "--num_devices=1",
+    ]
+    flags += ["--parallel=1", "--spec_type=none", "--host_experts=auto", "--batch_size=64", "--strict"]
+    done = run_program(
+        "generate", f"--model={model}", "--prompt_tokens=1,2", "--num_tokens=2", "--output=json", *flags
+    )
+    assert json.loads(done.stdout)["plan"]["ubatch_size"] == 64
 
 
 def test_help_names_the_flags_and_succeeds(run_program):
