@@ -13,10 +13,12 @@ from host_tier.gguf_index import GGUFIndex
 from host_tier.memory import available_host_bytes
 from kernels_pallas import dispatch
 from kernels_pallas.gated_delta_net import PREFILL_BLOCK
+from kernels_pallas.quant import format_for
 from moejax.loading.describe import BoundTensor, ModelDescription
 from moejax.loading.holding import Held, Holding, plan_holding
 from moejax.loading.stacks import LayerStack, plan_stacks
 from moejax.model import Model
+from moejax.models.specs import TensorKind
 from moejax.routing import ROUTING_POLICIES
 from moejax.run_config import RunConfig
 
@@ -103,6 +105,21 @@ def _storage(name: str, tensor: BoundTensor, holding: Holding) -> tuple[str, str
     return name, held.value, "" if held is Held.FLOAT32 else tensor.quant_type.name
 
 
+def _note_reference_weights(description: ModelDescription, holding: Holding) -> None:
+    """Records matrices and experts whose type has no kernel: they run the plain reference on a GPU."""
+    for layer in description.layers:
+        for tensor in layer.values():
+            is_expert = tensor.spec.kind is TensorKind.EXPERT
+            is_matrix = is_expert or tensor.spec.kind is TensorKind.DENSE
+            by_reference = holding.forms[tensor.name] is not Held.PLANES
+            # A dense float matrix is an ordinary product, which needs no kernel of ours.
+            if is_matrix and by_reference and (is_expert or format_for(tensor.quant_type).is_block_quantized):
+                operation = "expert_matmul" if is_expert else "dense_matmul"
+                columns = tensor.spec.shape[-1]
+                reason = f"no kernel for {tensor.quant_type.name} rows of {columns}"
+                dispatch.note_fallback(operation, reason)
+
+
 def _max_repeats(description: ModelDescription) -> int:
     """Layers that may share an array: kernels compute offsets in signed 32 bits up to 4 GiB."""
     largest = max(tensor.num_bytes for layer in description.layers for tensor in layer.values())
@@ -154,6 +171,11 @@ def make_plan(config: RunConfig, index: GGUFIndex, description: ModelDescription
     else:
         budget = max(available // 2 - description.trunk_bytes, 0) if on_cpu else 0
     holding = plan_holding(description, budget, kernels=kernels)
+    if kernels:
+        _note_reference_weights(description, holding)
+        if config.strict and dispatch.fallbacks():
+            first = dispatch.fallbacks()[0]
+            raise InputError(f"--strict: {first.operation} would run the plain reference: {first.reason}")
     signatures = [
         (kind, tuple(sorted(_storage(name, tensor, holding) for name, tensor in layer.items())))
         for kind, layer in zip(model_config.layers, description.layers, strict=True)

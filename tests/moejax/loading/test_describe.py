@@ -9,6 +9,7 @@ import pytest
 
 from host_tier.errors import InputError
 from host_tier.gguf_index import open_gguf
+from kernels_pallas import dispatch
 from moejax.loading.describe import describe_model
 from moejax.plan import make_plan
 from moejax.run_config import RunConfig
@@ -147,3 +148,16 @@ def test_mutated_headers_are_refused_or_described(name, fixture_dir, tmp_path):
         outcomes["refused" if message else "described"] += 1
         assert time.monotonic() - begin < 5.0
     assert min(outcomes.values()) > 20, outcomes
+
+
+def test_types_without_a_kernel_are_recorded_for_the_plan(fixture_dir):
+    path = fixture_dir / "gguf" / "qwen3moe-k-IQ3_XXS.gguf"
+    dispatch.forget_fallbacks()
+    with dispatch.override(pallas=True), open_gguf(path) as index:
+        plan = make_plan(RunConfig(model=str(path), ctx_size=256), index, describe_model(index))
+        fallbacks = plan.record()["kernel_fallbacks"]
+        with pytest.raises(InputError, match=r"--strict: expert_matmul.*IQ"):
+            make_plan(RunConfig(model=str(path), ctx_size=256, strict=True), index, describe_model(index))
+    dispatch.forget_fallbacks()
+    assert "expert_matmul: no kernel for IQ3_XXS rows of 256" in fallbacks
+    assert not any("Q5_K" in text for text in fallbacks)
