@@ -25,10 +25,7 @@ $(DEMO_MODEL): | $(VENV)/.installed
 demo: $(VENV)/.installed $(DEMO_MODEL)
 	@$(BIN)/moejax-generate --model=$(DEMO_MODEL) --chat --prompt="$(QUESTION)" --temperature=0 --num_tokens=160
 
-test: $(VENV)/.installed-test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+test: check
 	$(BIN)/python -m pytest -n 2 $(PYTEST_FLAGS)
 
 check: $(VENV)/.installed-test
